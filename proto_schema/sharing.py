@@ -34,7 +34,7 @@ from proto_schema.owned import READ_ONLY, Surroundings, data_of, is_checkpoint
 from proto_schema.payload import BytesLike, nbytes
 from proto_schema.saving import free_space, refuse_full
 from proto_schema.targets import judge
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from proto_schema.wire import MAX_LENGTH
 
 LOCATION = "model.onnx.data"
@@ -65,7 +65,7 @@ class SharePlan:
         lines = [f"{path}: {size_text(size)}" for path, size in self.models.items()]
         if self.data:
             lines.append(
-                f"{self.data}: {size_text(self.data_size)}, {self.tensors} tensors stored as {self.stored}"
+                f"{self.data}: {size_text(self.data_size)}, {counted(self.tensors, 'tensor')} stored as {self.stored}"
                 f" ({size_text(self.apart)} if each had its own bytes)"
             )
         return "\n".join(lines)

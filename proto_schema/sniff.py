@@ -6,6 +6,7 @@ from typing import Any
 
 from proto_schema.errors import DecodeError
 from proto_schema.payload import byte_view
+from proto_schema.transfers import as_text
 
 # (first bytes after white space, lower case; what it is and what next)
 _BEGINNINGS = (
@@ -41,6 +42,9 @@ def what_it_is(data: Any, error: DecodeError | None) -> str:
         return "; it begins with zeros: the download or copy was not finished"
     if bytes(view[4:8]) == b"TFL3":
         return "; this is a TensorFlow Lite model: convert it to ONNX"
+    transfer = as_text(view)
+    if transfer is not None:
+        return f"; {transfer}"
     if error is not None and error.reason.startswith("truncated"):
         return f"; perhaps the file is cut off at {len(view)} bytes: compare its size and copy or download it again"
     return "; this is no ONNX model, or a damaged one"

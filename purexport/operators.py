@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._jit_internal import is_scripting
+
+from purexport.torch_patches.torch_jit import is_scripting
 
 
 def shape_as_tensor(x: torch.Tensor) -> torch.Tensor:

@@ -42,6 +42,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purexport
+from proto_schema import runtimes
 from tests.scripting import scripted, traced
 from tests.tolerances import USUAL, Bounds, assert_near
 
@@ -52,6 +53,7 @@ PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs n
 SAMPLED = 2  # opsets of programs and scripts, others for each row; all, and the newest, with `pytest -m sweep`
 RULES_RUN: set[str] = set()  # by the rows that were exported in this process; see tests/conftest.py
 ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
+LOADED_OPSET = min(ORT_NEWEST_OPSET, runtimes.release(onnxruntime.__version__).newest_opset)  # by what is installed
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------
@@ -512,7 +514,7 @@ def as_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _runner(model: bytes | str, reference: bool) -> Any:
-    if max(_versions(model).values(), default=0) > ORT_NEWEST_OPSET:
+    if max(_versions(model).values(), default=0) > LOADED_OPSET:
         return onnx.reference.ReferenceEvaluator(model)
     try:
         session = _ort_session(model)

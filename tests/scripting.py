@@ -24,6 +24,7 @@ import inspect
 import itertools
 import linecache
 import math
+import sys
 import types
 import warnings
 import zlib
@@ -411,9 +412,11 @@ def _source(code: types.CodeType) -> ast.Lambda | ast.FunctionDef:
             and node.name == code.co_name
             and code.co_firstlineno in (node.lineno, *(item.lineno for item in node.decorator_list))
         )
+    if sys.version_info < (3, 11):
+        return _by_its_code(code)
     places = [
         ((line, column), (last, end))
-        for line, last, column, end in code.co_positions()  # type: ignore[attr-defined]  # of Python 3.11
+        for line, last, column, end in code.co_positions()
         if line is not None and column is not None and (line, column) < (last, end)  # others are of no expression
     ]
     first, last = min(start for start, _ in places), max(end for _, end in places)
@@ -425,3 +428,13 @@ def _source(code: types.CodeType) -> ast.Lambda | ast.FunctionDef:
         and last <= (node.body.end_lineno or 0, node.body.end_col_offset or 0)
     ]
     return max(around, key=lambda item: item[:2])[2]  # of lambdas in lambdas, the innermost
+
+
+def _by_its_code(code: types.CodeType) -> ast.Lambda:
+    """The same in Python 3.10, which keeps no columns: the lambda of that line that compiles to the same code."""
+    for node in _functions(code.co_filename):
+        if isinstance(node, ast.Lambda) and node.lineno <= code.co_firstlineno <= (node.end_lineno or 0):
+            made = compile(ast.Expression(node), code.co_filename, "eval").co_consts[0]
+            if (made.co_code, made.co_names, made.co_varnames) == (code.co_code, code.co_names, code.co_varnames):
+                return node
+    raise LookupError(f"{code.co_filename}:{code.co_firstlineno}: no lambda has this code")

@@ -11,7 +11,7 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ TEXTS = imports.sources(ROOT, PACKAGES)
 PYTHON_FILES = [path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 LONGEST_FILE = 600
 MOST_AT_THE_TOP = 12
+TORCH_JIT = "purexport.torch_patches.torch_jit"
 
 # layer: (what is in it, the layers that it may reach)
 LAYERS: dict[str, tuple[str, str]] = {
@@ -200,6 +201,31 @@ def files_changed_elsewhere(texts: imports.Sources) -> list[str]:
     ]
 
 
+def torch_jit_elsewhere(texts: imports.Sources) -> list[str]:
+    """Uses of TorchScript, which torch has deprecated: its end in torch must cost one file."""
+    return [
+        f"{module} uses {found}, which is for {TORCH_JIT} to offer"
+        for module, text in texts.items()
+        if is_inside(module, "purexport") and module != TORCH_JIT
+        for found in _torch_jit_in(ast.parse(text))
+    ]
+
+
+def _torch_jit_in(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if _is_torch_jit(alias.name))
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+            yield from [name for name in names if _is_torch_jit(name)][:1]
+        if isinstance(node, ast.Attribute) and _is_torch_jit(ast.unparse(node)):
+            yield ast.unparse(node)
+
+
+def _is_torch_jit(name: str) -> bool:
+    return bool(re.fullmatch(r"torch\.(jit(\..*)?|_jit_internal(\..*)?|_C\.(_jit_\w+|\w*(tracing|_trace)\w*))", name))
+
+
 CHECKS: dict[str, Callable[[imports.Sources], list[str]]] = {
     check.__name__: check
     for check in (
@@ -210,6 +236,7 @@ CHECKS: dict[str, Callable[[imports.Sources], list[str]]] = {
         circles_of_files,
         circles_of_folders,
         files_changed_elsewhere,
+        torch_jit_elsewhere,
     )
 }
 
@@ -242,6 +269,12 @@ PLANTED = [
     ("purexport.lowering.core.emitter", "from purexport.lowering.nn import conv", "circles_of_folders"),
     ("purexport.lowering.nn.pool", "from purexport.lowering.nn import adaptive_pool", "circles_of_files"),
     ("purexport.new_room", "", "unknown_modules"),
+    ("purexport.capture.core.request", "isinstance(model, torch.jit.ScriptModule)", "torch_jit_elsewhere"),
+    ("purexport.capture.core.request", "from torch import jit", "torch_jit_elsewhere"),
+    ("purexport.capture.trace.route", "def f():\n    from torch.jit import _trace", "torch_jit_elsewhere"),
+    ("purexport.operators", "from torch._jit_internal import is_scripting", "torch_jit_elsewhere"),
+    ("purexport.aten.names", "torch._C._jit_get_schemas_for_operator(base)", "torch_jit_elsewhere"),
+    ("purexport.capture.trace.nodes", "torch._C._get_value_trace(tensor)", "torch_jit_elsewhere"),
     ("purexport.cli.verbs.stat", 'open(args.output, "w").write(text)', "files_changed_elsewhere"),
     ("purexport.inspect.html", "os.replace(made, target)", "files_changed_elsewhere"),
     ("proto_schema.saving", "Path(target).write_bytes(data)", "files_changed_elsewhere"),

@@ -26,6 +26,7 @@ from purexport.aten.memory import storage_of
 from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError
 from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo, plain_apply
+from purexport.torch_patches.torch_jit import tracing_state
 
 TARGET = "purexport_autograd::function"
 _SCHEMA = "function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]"
@@ -139,7 +140,7 @@ def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
     functions = _ACTIVE.get()
     if functions is not None and not kwargs and callable(getattr(function, "symbolic", None)):
         return functions.record(function, args)
-    if functions is not None and torch._C._get_tracing_state() is not None and _takes_module(args):
+    if functions is not None and tracing_state() is not None and _takes_module(args):
         return _forward(function, args)
     return plain_apply(function)(*args, **kwargs)
 

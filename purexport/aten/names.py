@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from purexport.torch_patches.torch_jit import find_schema, find_schemas
+
 
 class OperatorName(NamedTuple):
     """The parts of `namespace::name.overload`; the default overload is an empty text."""
@@ -60,7 +62,7 @@ def schema_of(target: str) -> Any:
     """torch's `FunctionSchema` of that name.  Raises LookupError for a name that torch does not know."""
     name = parsed(target)
     try:
-        return torch._C._get_schema(name.base, name.overload)
+        return find_schema(name.base, name.overload)
     except RuntimeError as error:
         raise LookupError(f"torch has no schema for {target}") from error
 
@@ -72,4 +74,4 @@ def name_of(schema: Any) -> str:
 
 def overloads_of(base: str) -> list[str]:
     """The names of all overloads of `namespace::name`, those of TorchScript included; none for an unknown name."""
-    return [name_of(schema) for schema in torch._C._jit_get_schemas_for_operator(base)]
+    return [name_of(schema) for schema in find_schemas(base)]

@@ -14,6 +14,7 @@ import proto_schema as ps
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries
 from proto_schema.graphs.names import as_text
+from proto_schema.units import counted
 
 _LONGEST_VALUE = 60
 
@@ -96,7 +97,7 @@ def _attribute_value(attribute: ps.AttributeProto) -> str:
     if attribute.t is not None:
         return f"<{_dtype(attribute.t.data_type)}{list(attribute.t.dims)}>"
     if attribute.g is not None:
-        return f"<graph of {len(attribute.g.node)} nodes>"
+        return f"<graph of {counted(len(attribute.g.node), 'node')}>"
     if attribute.i is not None or attribute.f is not None:
         return _number(attribute.i if attribute.i is not None else attribute.f)
     if attribute.s is not None:

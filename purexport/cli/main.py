@@ -13,16 +13,17 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
 from proto_schema.errors import CheckError, DecodeError, EncodeError, ExternalDataError, bounded
 from purexport.cli.errors import UsageError
+from purexport.cli.nearest import meant, near_file
 from purexport.cli.process import Ended, complain, ended_by_signals, take_streams
 from purexport.cli.terminal import paint, shown
+from purexport.cli.warned import told
 from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
 from purexport.version import VERSION
 
@@ -79,7 +80,8 @@ def main(argv: Sequence[str]) -> int:
         found = _parsed(argv)
         if isinstance(found, argparse.Namespace):
             args = found
-        status: int = found if isinstance(found, int) else args.run(args)
+        with told(args.verb):
+            status: int = found if isinstance(found, int) else args.run(args)
         complain()
     except Ended as end:
         _tell(args.verb, f"ended by {end.name}")
@@ -134,6 +136,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """An option with an optional choice takes the next word only if that is one of its choices."""
         words = list(sys.argv[1:] if args is None else args)
+        self._words = words
         for action in self._actions:
             if action.nargs == "?" and action.choices and action.option_strings:
                 for at, word in enumerate(words):
@@ -144,11 +147,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         verb = _NO_VERB.match(message)
         if verb:
-            message = f"{verb[1]} is no verb{_meant(verb[1], VERBS)}"
+            message = f"{verb[1]} is no verb{meant(verb[1], VERBS)}"
+        known = [word for action in self._options() for word in action.option_strings]
+        if message.startswith(_REQUIRED):  # what was mistyped comes before what is missing
+            options = [word for word in self._words if _OPTION.match(word)]
+            unknown = [word for word in options if not any(name.startswith(word.partition("=")[0]) for name in known)]
+            message = f"unrecognized arguments: {unknown[0]}" if unknown else message
         option = _NO_OPTION.match(message)
         if option:
-            known = [word for action in self._options() for word in action.option_strings]
-            message += _meant(option[1].partition("=")[0], known)
+            message += meant(option[1].partition("=")[0], known)
         self.exit(2, f"{self.prog}: {shown(message)} ({self.prog} --help explains)\n")
 
     def _options(self) -> Iterator[argparse.Action]:
@@ -164,10 +171,8 @@ _NO_VERB = re.compile(r"argument VERB: invalid choice: ('[^']*')")
 _NO_OPTION = re.compile(r"unrecognized arguments: (--[^ ]+)")
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    """The nearest of the known words as a question; empty where none is near."""
-    near = get_close_matches(word.strip("'"), list(known), 1, 0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+_REQUIRED = "the following arguments are required"
+_OPTION = re.compile(r"--?[A-Za-z]")
 
 
 def _judge(error: Exception) -> tuple[int, str]:
@@ -176,12 +181,18 @@ def _judge(error: Exception) -> tuple[int, str]:
         return 1, "\n".join(map(shown, str(error).split("\n")))
     if isinstance(error, WeightsError):
         return 2, "\n".join(map(shown, str(error).split("\n")))
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return 2, "torch is not installed, and this verb needs it: pip install 'purexport[torch]'"
-    if isinstance(error, (UsageError, ValueError)):
+    if isinstance(error, ModuleNotFoundError) and error.name in _WHEELS:
+        needed = f"{error.name} is not installed, and this verb needs it: pip install {_WHEELS[error.name]}"
+        return 2, needed
+    if isinstance(error, ImportError) and "pip install" in str(error):  # by `runtime.packages`
+        return 2, _one_line(str(error))
+    if isinstance(error, UsageError):
+        return 2, "\n".join([_one_line(str(error)), *map(_kept, error.more[:_MOST_LINES])])
+    if isinstance(error, ValueError):
         return 2, _one_line(str(error))
     if isinstance(error, OSError):
-        return 2, _one_line(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        near = near_file(error.filename) if isinstance(error, FileNotFoundError) else ""
+        return 2, _one_line(f"{error.filename}: {error.strerror}{near}" if error.filename else str(error))
     lines = str(error).strip().split("\n")
     if len(lines) > 1:  # torch's errors have a line for each tensor or checkpoint key; an answer of one line hides them
         return 2, "\n".join(
@@ -210,6 +221,8 @@ def _facts(error: Exception) -> dict[str, Any]:
 
 
 _MOST_LINES = 40
+_WHEELS = {"torch": "'purexport[torch]'", "onnxruntime": "onnxruntime", "transformers": "'purexport[llm]'"}
+"""What pip installs for a package that is no requirement, as far as a verb needs it."""
 _WHERE = "(--traceback shows where)"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from purexport.cli.terminal import safe
 from purexport.inspect.sizes import Sizes
 
@@ -56,7 +56,7 @@ def chart(console: Any, title: str, counts: Mapping[str, int], top: int) -> None
 def largest(console: Any, found: Sizes, top: int) -> None:
     """The largest tensors."""
     heads = (("name", "cyan"), ("type", ""), ("bytes", "right"), ("", "dim"))
-    table = _table(f"largest of {len(found.weights)} tensors", *heads)
+    table = _table(f"largest of {counted(len(found.weights), 'tensor')}", *heads)
     for weight in found.weights[:top]:
         kind = f"{weight.dtype}{list(weight.dims)}"
         _fill(table, [(weight.name, kind, size_text(weight.nbytes), "external" if weight.external else "")])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from purexport.progress import Pace
 
@@ -47,12 +48,23 @@ class Line:
 
 @contextmanager
 def shown() -> Iterator[Line | None]:
-    """The line if stderr is a terminal, else None; it is removed when the context ends, also after an error."""
+    """The line if stderr is a terminal, else None; it is removed when the context ends, also after an error.
+
+    A warning takes the place of the line, which is drawn again below it.
+    """
     if not sys.stderr.isatty():
         yield None
         return
     line = Line(sys.stderr)
-    try:
-        yield line
-    finally:
-        line.erase()
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def below(*args: Any, **kwargs: Any) -> None:
+            line.erase()
+            show(*args, **kwargs)
+
+        warnings.showwarning = below
+        try:
+            yield line
+        finally:
+            line.erase()

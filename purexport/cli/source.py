@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from purexport.cli.errors import UsageError
+from purexport.cli.nearest import near_file, near_module
 from purexport.cli.process import Ended
 
 
@@ -85,14 +86,25 @@ def running(what: str, remedy: str = "take that line out for an export") -> Iter
 def _place(error: BaseException) -> str:
     """`net.py:3`: the innermost line that is neither Python's own nor torch's."""
     frames = traceback.extract_tb(error.__traceback__)
-    paths = sysconfig.get_paths()
-    own = [frame for frame in frames if not _is_library(os.path.realpath(frame.filename), paths)]
+    own = [frame for frame in frames if not _is_pythons(os.path.realpath(frame.filename))]
     frame = (own or frames)[-1]
     inside = frame.filename.startswith(os.path.join(os.getcwd(), ""))
     return f"{os.path.relpath(frame.filename) if inside else frame.filename}:{frame.lineno}"
 
 
-def _is_library(file: str, paths: dict[str, str]) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a file is no code of a user: Python's, an installed package's, or ours."""
+    paths = sysconfig.get_paths()
+    packages = tuple(os.path.join(os.path.realpath(paths[name]), "") for name in ("purelib", "platlib"))
+    return _is_pythons(file) or file.startswith((*packages, _OURS))
+
+
+_OURS = os.path.join(os.path.realpath(Path(__file__).parents[1]), "")
+
+
+def _is_pythons(file: str) -> bool:
+    """Whether a file is Python's own or torch's."""
+    paths = sysconfig.get_paths()
     below = [os.path.join(os.path.realpath(paths[name]), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = tuple(below[2:])
     if file.startswith(packages):
@@ -108,12 +120,12 @@ def _import(where: str) -> ModuleType:
         try:
             return _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         except Exception as error:  # whatever the user's module does while it is imported
-            raise UsageError(f"cannot import {where}: {type(error).__name__}: {error}") from error
+            raise _raised(f"cannot import {where}:", error, _near(where, error)) from error
 
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise FileNotFoundError("there is no such file")
+        raise FileNotFoundError(f"there is no such file{near_file(str(path))}")
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_command_line"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -134,8 +146,18 @@ def _make(found: Any, source: str) -> Any:
         try:
             made: Any = found()
         except Exception as error:  # whatever the user's code does
-            raise UsageError(f"{source}() raised {type(error).__name__}: {error}") from error
+            raise _raised(f"{source}() raised", error) from error
     return made
+
+
+def _raised(what: str, error: Exception, more: str = "") -> UsageError:
+    """What a user's code raised, with all its lines."""
+    first, *others = str(error).strip().split("\n")
+    return UsageError(f"{what} {type(error).__name__}: {first}{more}".removesuffix(": "), others)
+
+
+def _near(where: str, error: Exception) -> str:
+    return near_module(where) if isinstance(error, ModuleNotFoundError) and error.name == where else ""
 
 
 def _needed_arguments(function: Any) -> list[str]:

@@ -24,12 +24,13 @@ def parse_weights(model: Any, args: argparse.Namespace) -> Any:
         return None
     import torch
 
+    from purexport.torch_patches.torch_jit import ScriptModule
     from purexport.weights.checkpoint import Checkpoint
     from purexport.weights.model.scripted import fill
 
     rename = _parse_rename(args.rename) or None
     checkpoint = Checkpoint(list(args.weights), rename=rename, strict=not args.partial, cast=args.cast)
-    if isinstance(model, torch.nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+    if isinstance(model, torch.nn.Module) and any(isinstance(part, ScriptModule) for part in model.modules()):
         fill(model, checkpoint)
         return None
     return checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from purexport.cli.describe import describe, file_sizes
 
 
@@ -53,7 +53,7 @@ def written_lines(facts: dict[str, Any]) -> list[str]:
     lines = [
         f"wrote     {', '.join(sizes[0])}",
         *([f"refers to {', '.join(sizes[1])}"] if sizes[1] else ()),
-        f"graph     {facts['nodes']} nodes, opset {facts['opset']}, IR version {facts['ir_version']}",
+        f"graph     {counted(facts['nodes'], 'node')}, opset {facts['opset']}, IR version {facts['ir_version']}",
         f"export    {facts['seconds']:.2f} s, captured by {facts['capture']}",
     ]
     lines += [f"input     {value['name']}  {value['type']}" for value in facts["inputs"]]

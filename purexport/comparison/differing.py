@@ -10,6 +10,7 @@ import numpy as np
 
 import proto_schema as ps
 from proto_schema.attributes import get_attribute_value
+from proto_schema.units import counted
 
 TORCH = "torch"
 
@@ -78,7 +79,7 @@ def _attribute(attribute: ps.AttributeProto | None) -> str:
     if isinstance(value, ps.TensorProto):
         return _tensor(value)
     if isinstance(value, ps.GraphProto):
-        return f"a graph of {len(value.node)} nodes"
+        return f"a graph of {counted(len(value.node), 'node')}"
     text = repr(value.decode(errors="replace") if isinstance(value, bytes) else value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

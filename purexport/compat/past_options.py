@@ -22,6 +22,7 @@ from purexport.compat import torch_onnx
 from purexport.errors import ExportError
 from purexport.options import OperatorExportTypes, TrainingMode, ours
 from purexport.program import ONNXProgram
+from purexport.torch_patches.torch_jit import ScriptModule, is_script
 
 P = ParamSpec("P")
 
@@ -169,7 +170,7 @@ def _recorded(
 
     Raises what torch.export raises.
     """
-    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+    if not isinstance(model, torch.nn.Module) or isinstance(model, ScriptModule):
         return None
     positional, keywords = arguments_of(model, args, kwargs)
     with select_model_mode_for_export(model, TrainingMode.EVAL), exporting():
@@ -209,7 +210,7 @@ def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tup
 
 
 def _parameters(model: Any) -> inspect.Signature | None:
-    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+    if is_script(model):
         kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
         return inspect.Signature(
             [

@@ -330,6 +330,12 @@ FAMILIES: tuple[Family, ...] = (
                 "capture='export'",
             ),
             Code(
+                "no-torchscript",
+                "This release of torch has no torch.jit, which records traces and compiles scripts.",
+                "Use `capture='export'`.",
+                "torch 3.0.0 has no torch.jit, by which a trace is recorded; use capture='export'",
+            ),
+            Code(
                 "torch-internal-error",
                 "torch itself fails: one of its own assertions does not hold.",
                 "Export by the other route, or write the operation in another way.",

@@ -21,6 +21,7 @@ from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.owned import files_of
+from proto_schema.units import counted
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.errors import Errors
 from purexport.inspect.filling import DRAWING, Structure, packed, parts, schema
@@ -136,7 +137,7 @@ def _note(page: Page, histograms: str) -> str:
     if page.left_out:
         notes.append(f"those of {page.left_out} more are left out: --histograms all reads all")
     if page.unreadable:
-        notes.append(f"the values of {page.unreadable} tensors cannot be read")
+        notes.append(f"the values of {counted(page.unreadable, 'tensor')} cannot be read")
     return "; ".join(notes)
 
 

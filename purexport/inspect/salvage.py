@@ -4,8 +4,9 @@ Strategy: the model, its graph and its functions are built again from those of t
 is kept whole or dropped whole, because half a node is another node. After damage the reader goes on where the length
 says. If nothing sensible follows there, it goes on at the next place from which several fields in a row decode.
 Only places with the first byte of a known tag are looked at, and first only at their tags and lengths.
-Invariants: what is written decodes. It need not be a valid model, because other nodes may need the dropped ones. The
-work is in proportion to the file: what is decoded in vain counts, and after too much of it the rest is dropped.
+What a model then lacks to be valid is added (`completed`).
+Invariants: what is written decodes, and what is kept is unchanged. The work is in proportion to the file: what is
+decoded in vain counts, and after too much of it the rest is dropped.
 """
 
 from __future__ import annotations
@@ -13,27 +14,45 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import proto_schema as ps
-from proto_schema.codec import decode
+from proto_schema.codec import decode, encode
 from proto_schema.commit import replacing
-from proto_schema.errors import DecodeError
+from proto_schema.errors import CheckError, DecodeError
 from proto_schema.fields import Message
-from proto_schema.onnx import FunctionProto, GraphProto, ModelProto
+from proto_schema.onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+)
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
 from proto_schema.scalars import unpack
 from proto_schema.sniff import what_it_is
+from proto_schema.transfers import as_text
 from proto_schema.wire import I32, I64, LEN, VARINT, read_tag, varint
 from purexport.inspect.elements import Bytes, Element, accepts
+
+if TYPE_CHECKING:
+    from purexport.inspect.completed import Additions
 
 _CONTAINERS = (ModelProto, GraphProto, FunctionProto)
 _IN_A_ROW = 3  # fields that must decode one after the other for a place to count as a beginning
 _EFFORT = 16  # bytes that are decoded in vain at most, for each byte of the file
 _LOOK = 4  # bytes that a look at a place counts as
+_TENSOR = 2  # the depth of an initializer of the model's graph
+_CODES = TensorProto.DataType._value2member_map_
+
+_Tree = list[tuple[Element, "_Tree | None"]]
+"""Fields in the order of the file; a container has its own fields beside it."""
 
 
 @dataclass
@@ -41,7 +60,8 @@ class Salvage:
     """`first_bad` (-1: nothing is wrong) with its `path` and `reason`; `cause`, a guess; what was kept, what was not.
 
     `kept` counts fields of models, graphs and functions by name; `dropped` are (offset, number of bytes, path);
-    `restored` says that the damage, changed line ends, was undone.
+    `added` says what was added so that the model is valid, and `invalid` why it is not; `restored` says that the
+    damage, that of a transfer as text, was undone.
     """
 
     first_bad: int = -1
@@ -50,6 +70,8 @@ class Salvage:
     cause: str = ""
     kept: Counter[str] = field(default_factory=Counter)
     dropped: list[tuple[int, int, str]] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    invalid: str = ""
     restored: bool = False
 
     @property
@@ -68,19 +90,91 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str], *, ove
     with replacing(os.fspath(target), inputs=files_of(os.fspath(path)), overwrite=overwrite) as file:
         found, parts = _kept(source)
         file.write(parts, sum(map(nbytes, parts)))
+    if found.lost and os.path.isfile(target):
+        found.invalid = _rule_broken(target)
     return found
 
 
 def _kept(source: Bytes) -> tuple[Salvage, list[BytesLike]]:
     found = diagnosis(source)
-    restored = _line_ends_restored(source) if found.first_bad >= 0 else None
-    if restored is not None:
+    transfer = as_text(source.view) if found.first_bad >= 0 else None
+    if transfer is not None and transfer.restored is not None:
         found.restored = True
-        source, found.cause = restored, "line ends were changed by a transfer as text; they are changed back"
-    parts = _Keeper(source, found).parts(source.whole())
+        source, found.cause = Bytes(transfer.restored), f"{transfer.what}; this is undone"
+    keeper = _Keeper(source, found)
+    tree = keeper.kept(source.whole())
     if not set(found.kept) - {"unknown fields"}:
         raise ValueError(f"{source.name}: nothing of a model can be kept{what_it_is(source.view, None)}")
-    return found, parts
+    made = None
+    if found.lost:
+        from purexport.inspect.completed import additions  # it loads numpy
+
+        made = additions(_sketch(source, tree, keeper.cut_off))
+        found.added = made.notes
+    return found, _flat(source, tree, made)
+
+
+def _sketch(source: Bytes, tree: _Tree, cut_off: list[ValueInfoProto]) -> ModelProto:
+    """What is kept as messages, whose payloads are views of the file; a tensor that is cut off is a declared value."""
+    model = ModelProto()
+    for child, inner in tree:
+        if child.message is GraphProto and inner is not None:
+            model.graph = model.graph or GraphProto()
+            for below, _ in inner:
+                _take(source, below, model.graph)
+        elif child.message is None or child.message is FunctionProto or child.path.startswith("opset_import"):
+            _take(source, child, model)
+    if model.graph is not None:
+        model.graph.value_info += cut_off
+    return model
+
+
+def _take(source: Bytes, child: Element, message: Message) -> None:
+    """Read a field of a file into a message."""
+    read = decode(type(message), source.view[child.start : child.stop])
+    if child.field is not None:
+        value = getattr(read, child.field.name)
+        if child.field.repeated:
+            getattr(message, child.field.name).extend(value)
+        else:
+            setattr(message, child.field.name, value)
+
+
+def _flat(source: Bytes, tree: _Tree, made: Additions | None) -> list[BytesLike]:
+    """The bytes of the kept fields, with what is added to the model and to its graph at their ends."""
+    flat: list[BytesLike] = []
+    for child, inner in tree:
+        if inner is None:
+            flat.append(source.view[child.start : child.stop])
+            continue
+        if child.message is GraphProto and child.depth == 1:
+            parts = [
+                source.view[below.start : below.stop] for below, _ in inner if not _is_left_out(source, below, made)
+            ]
+            parts += [encode(made.graph)] if made is not None else []
+        else:
+            parts = _flat(source, inner, None)
+        flat += [varint(child.number << 3 | LEN) + varint(sum(map(nbytes, parts))), *parts]
+    return [*flat, encode(made.model)] if made is not None else flat
+
+
+def _shape(dims: Sequence[int]) -> TensorShapeProto:
+    return TensorShapeProto(dim=[TensorShapeProto.Dimension(dim_value=size) for size in dims])
+
+
+def _is_left_out(source: Bytes, child: Element, made: Additions | None) -> bool:
+    if made is None or not made.left_out or not child.path.startswith("graph.output["):
+        return False
+    return decode(ValueInfoProto, source.view[child.body : child.stop]).name in made.left_out
+
+
+def _rule_broken(target: str | os.PathLike[str]) -> str:
+    """The first rule that the written model breaks; empty where it is valid."""
+    try:
+        ps.checker.check_model(target)
+    except (CheckError, DecodeError) as error:
+        return str(error)
+    return ""
 
 
 def diagnosis(source: Bytes) -> Salvage:
@@ -103,19 +197,6 @@ def likely_cause(source: Bytes, problems: list[Element]) -> str:
     return what_it_is(source.view, DecodeError("truncated" if cut else "damaged")).removeprefix("; ")
 
 
-def _line_ends_restored(source: Bytes) -> Bytes | None:
-    """The bytes with CR LF as LF again, if that makes a model of them."""
-    data = bytes(source.view[: 1 << 28])
-    if len(data) < source.size or data.count(b"\n") != data.count(b"\r\n"):
-        return None
-    data = data.replace(b"\r\n", b"\n")
-    try:
-        whole = ps.loads(data)
-    except DecodeError:
-        return None
-    return Bytes(data) if whole.graph is not None else None
-
-
 def _numbered(child: Element, count: int) -> Element:
     """The element, read as if it were the first of its message, and named by its place among those of its field."""
     if child.field is None or not child.field.repeated:
@@ -132,20 +213,16 @@ class _Keeper:
         self.source = source
         self.found = found
         self.left = _EFFORT * source.size
+        self.cut_off: list[ValueInfoProto] = []
 
-    def parts(self, parent: Element) -> list[BytesLike]:
-        """The fields of a container that can be kept, as views, each container with a header of its new length."""
-        kept: list[BytesLike] = []
+    def kept(self, parent: Element) -> _Tree:
+        """The fields of a container that can be kept; of a container among them its own."""
+        tree: _Tree = []
         for child in self._readable(parent):
             name = child.field.name if child.field is not None else "unknown fields"
-            if child.message in _CONTAINERS:
-                inner = self.parts(child)
-                head = varint(child.number << 3 | LEN) + varint(sum(map(nbytes, inner)))
-                kept += [head, *inner]
-            else:
-                kept.append(self.source.view[child.start : child.stop])
+            tree.append((child, self.kept(child) if child.message in _CONTAINERS else None))
             self.found.kept[name] += 1
-        return kept
+        return tree
 
     def _readable(self, parent: Element) -> Iterator[Element]:
         """The children that are containers or decode; after damage those from where reading can go on."""
@@ -167,8 +244,21 @@ class _Keeper:
             self.left -= child.payload if child is not None and not child.problem else 0
             after = self._resume(parent, at, child)
             path = child.path if child is not None else f"{parent.path}.?".lstrip(".")
+            if child is not None and child.message is TensorProto and child.depth == _TENSOR:
+                self._note_tensor(child)
             self.found.dropped.append((at, after - at, path))
             at = after
+
+    def _note_tensor(self, child: Element) -> None:
+        """What a damaged weight says of itself before the damage, if that is its name, type and sizes."""
+        told = TensorProto()
+        for inner in self.source.children(child):
+            if inner.problem or inner.field is None or inner.field.name not in ("dims", "data_type", "name"):
+                break
+            _take(self.source, inner, told)
+        if told.name and told.data_type in _CODES:
+            kind = TypeProto(tensor_type=TypeProto.Tensor(elem_type=told.data_type, shape=_shape(told.dims)))
+            self.cut_off.append(ValueInfoProto(name=told.name, type=kind))
 
     def _at(self, parent: Element, at: int) -> Element | None:
         """The field of `parent` that begins at a byte, if one does."""

@@ -30,6 +30,7 @@ from proto_schema.inlining.engine import refuse_too_many
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
 from proto_schema.payload import byte_view, nbytes
+from proto_schema.units import counted
 from purexport.inspect.elements import Bytes
 from purexport.inspect.forms import DISAGREE, REFUSED, findings
 
@@ -154,7 +155,10 @@ def _scan_bytes(made: Scan, source: Bytes) -> None:
                 todo.append(child)
             elif child.field is None and not child.problem:
                 made.add(
-                    "unknown-bytes", child.path, f"{child.stop - child.start} bytes of an unknown field", child.start
+                    "unknown-bytes",
+                    child.path,
+                    f"{counted(child.stop - child.start, 'byte')} of an unknown field",
+                    child.start,
                 )
 
 
@@ -184,7 +188,7 @@ def _scan_messages(made: Scan, model: ModelProto) -> None:
                 else:
                     _scan_text(made, item, row.name, where)
     for name, count in data_files.items():
-        made.add("external-data", name, f"{count} tensors have their data in it")
+        made.add("external-data", name, f"{counted(count, 'tensor')} with data in it")
 
 
 def _scan_text(made: Scan, value: str | bytes, name: str, where: str) -> None:

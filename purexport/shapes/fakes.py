@@ -9,6 +9,7 @@ content (`constant`).  The content is forgotten when a call writes to the tensor
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -51,6 +52,10 @@ class _Axis(GuardSource):
     @property
     def _name_template(self) -> str:
         return self.text
+
+
+if not isinstance(vars(GuardSource)["name"], (property, functools.cached_property)):  # a method before torch 2.10
+    _Axis.name = lambda self: self.text  # type: ignore[assignment,method-assign,misc]
 
 
 class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]

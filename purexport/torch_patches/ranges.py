@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from purexport.torch_patches.tracer import tracing_state
+from purexport.torch_patches.torch_jit import tracing_state
 
 
 def range_of_torch() -> Any:

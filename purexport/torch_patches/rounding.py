@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from purexport.torch_patches.tracer import tracing_state
+from purexport.torch_patches.torch_jit import tracing_state
 
 _METHODS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[float], int]]] = {
     "__ceil__": (torch.ceil, math.ceil),

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch.autograd import function as autograd
-from torch.jit import _trace as jit_trace
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -33,7 +32,8 @@ from purexport.torch_patches.sizes import (
     sizes_below_two,
     small_sizes_counted,
 )
-from purexport.torch_patches.tracer import module_paths, traced_in_kernels, tracing_state, untraced
+from purexport.torch_patches.torch_jit import tracer, tracing_state
+from purexport.torch_patches.tracer import module_paths, traced_in_kernels, untraced
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ PATCHES = (
         "torch.jit._trace._trace_module_map",
         "nodes of a trace get the path of the module that they come from; the function that is traced is not a module",
         (2, 0),
-        lambda: jit_trace._trace_module_map,
+        lambda: tracer._trace_module_map,
     ),
     Patch(
         untraced,

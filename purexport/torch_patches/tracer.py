@@ -7,22 +7,19 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from torch.jit import _trace as jit_trace
 
-# the tracer's own interface, which torch's type stubs leave out
-tracing_state = torch._C._get_tracing_state
-_SET_STATE = torch._C._set_tracing_state  # type: ignore[attr-defined]
+from purexport.torch_patches.torch_jit import create_graph, set_tracing_state, tracer, tracing_state
 
 
 @contextmanager
 def module_paths(paths: Mapping[torch.nn.Module, str]) -> Iterator[None]:
     """Inside, the tracer writes these paths into the scopes of nodes, instead of those of the last traced module."""
-    outer = jit_trace._trace_module_map
-    jit_trace._trace_module_map = dict(paths)
+    outer = tracer._trace_module_map
+    tracer._trace_module_map = dict(paths)
     try:
         yield
     finally:
-        jit_trace._trace_module_map = outer
+        tracer._trace_module_map = outer
 
 
 @contextmanager
@@ -54,11 +51,9 @@ def after_failure() -> None:
     The tracer puts a computed position aside until `select` takes it.  So a `select` is traced, and thrown away.
     """
     with suppress(RuntimeError):
-        torch._C._create_graph_by_tracing(
-            lambda tensor: tensor.select(0, 0), (torch.zeros(1),), lambda tensor: "", True, False, None, []
-        )
+        create_graph(lambda tensor: tensor.select(0, 0), (torch.zeros(1),), lambda tensor: "", True, False, None, [])
 
 
 def _set_state(state: Any) -> None:
     with traced_in_kernels():  # torch refuses to change the state where the tracer is excluded
-        _SET_STATE(state)
+        set_tracing_state(state)

@@ -14,9 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 import proto_schema as ps
 from purexport.cli.main import main
+from purexport.cli.warned import in_our_words
 from tests.inspect.test_tree import SAMPLE_BYTES, sample_model
 
 ROOT = Path(__file__).parents[2]
@@ -271,6 +273,60 @@ def test_no_text_of_a_file_does_more_than_be_shown(
     assert out + err
     assert [char for char in out + err if not char.isprintable() and char != "\n"] == []
     assert "\nforged" not in out + err
+
+
+WARNS = """
+import warnings, torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(3):
+            warnings.warn("first\\n  second")
+            if x.sum() > 0:
+                x = x + 1
+        return x
+"""
+
+
+def test_a_warning_is_one_line_in_our_words_once(tmp_path: Path) -> None:
+    """Also where a progress line is drawn: the warning takes its place, and it is drawn again below."""
+    (tmp_path / "net.py").write_text(WARNS)
+    command = ["export", "net.py:Net", "--input", "x=float32[2]", "--capture", "trace", "-o"]
+    code = RUN.replace("sys.exit", f"import os; os.chdir({str(tmp_path)!r}); sys.exit")
+    lines = [
+        "purexport export: warning: net.py:7: first second",
+        "purexport export: warning: net.py:8: the code decides on the content of a tensor, and the file has only the "
+        "way that the example took (torch.where, torch.cond or a script keeps both)",
+    ]
+    names = ["a.onnx", "b.onnx"]
+    words = [sys.executable, "-c", code, *command, names[0]]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (0, lines)
+    text = bare(on_terminal(*command, names[1], code=code))
+    drawn = [part for part in re.split(r"[\r\n]+", text) if part.strip()]
+    assert drawn[0] == "capture (1/6)"
+    assert drawn[1:3] == lines
+    assert drawn[3].startswith("functionalize")
+
+
+# what torch's tracer warns of, what we say
+TRACED: list[tuple[Callable[[torch.Tensor], object], str]] = [
+    (lambda x: x + 1 if x.sum() > 0 else x, "the code decides on the content of a tensor"),
+    (lambda x: x * int(x.sum()), "the code takes a Python integer out of a tensor, and the file holds the example's"),
+    (lambda x: x * float(x.sum()), "the code takes a Python float out of a tensor"),
+    (lambda x: x + torch.tensor([1.0])[0] * len(x.tolist()), "the code takes a Python list out of a tensor"),
+    (lambda x: x + torch.from_numpy(x.numpy()), "the code takes a NumPy array out of a tensor"),
+    (lambda x: sum(row for row in x), "the code loops over the rows of a tensor"),
+    (lambda x: x + torch.tensor(2.0), "torch.tensor makes a constant here: if it depends on the inputs"),
+]
+
+
+@pytest.mark.parametrize(("function", "text"), TRACED, ids=[text[:45] for _, text in TRACED])
+def test_what_torchs_tracer_says_in_our_words(function: Callable[[torch.Tensor], object], text: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.jit.trace(function, (torch.ones(2),), check_trace=False)
+    assert any(in_our_words(str(item.message)).startswith(text) for item in caught), [str(i.message) for i in caught]
 
 
 def test_an_error_begins_in_red(tmp_path: Path) -> None:

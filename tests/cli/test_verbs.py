@@ -222,6 +222,12 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--verify", "--atol", "-1"], "atol=-1.0 is no number from 0 on"),
     (["nope"], "'nope' is no verb (purexport --help explains)"),
     (["shwo", "net.py"], "'shwo' is no verb; did you mean 'show'?"),
+    (["--vrsion"], "unrecognized arguments: --vrsion; did you mean '--version'?"),
+    (["show", "--jsn"], "unrecognized arguments: --jsn; did you mean '--json'?"),
+    (["show", "weights.ptt"], "weights.ptt: No such file or directory; did you mean 'weights.pt'?"),
+    (["check", "pipes/lug"], "pipes/lug: No such file or directory; did you mean 'pipes/log'?"),
+    (["export", "nett.py:Net"], "there is no such file; did you mean 'net.py'?"),
+    (["export", "nett:Net"], "No module named 'nett'; did you mean 'net'?"),
     (["export", "net:Net", "--inptu", "x=float32[1,4]"], "--inptu x=float32[1,4]; did you mean '--input'?"),
     (["export", "net:Net", *X, "--target", "onnx; onnxruntime==0.9"], "the kernels of ONNX Runtime 0.9 are not known"),
     (["export", "net:Net", *X, "--target", "onnx; onnxruntime==1.17", "--opset", "21"], "loads opsets up to 20"),
@@ -300,7 +306,7 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net.py:Nett"], "it has Net, Wide, Words"),
     (["export", "net:number"], "an int"),
     (["export", "net:Wide"], "takes arguments (width)"),
-    (["export", "net:broken"], "RuntimeError: two lines"),
+    (["export", "net:broken"], "RuntimeError: two\nlines"),
     (["export", "net:nothing"], "returned a NoneType"),
     (["export", "net:Net", "--input", "x"], "write NAME=DTYPE[SIZES]"),
     (["export", "net:Net", "--input", "x=float32"], "write NAME=DTYPE[SIZES]"),
@@ -384,15 +390,45 @@ def test_the_lines_of_an_error_stay(folder: Path, capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().err.splitlines()) > 2
 
 
-def test_torch_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def missing(*given: object) -> None:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+# a package that is not there, the command line, what is said
+MISSING: list[tuple[str, Sequence[str], str]] = [
+    ("torch", ["demo"], "torch is not installed, and this verb needs it: pip install 'purexport[torch]'"),
+    ("torch", ["export", "net:Net", *X], "torch is not installed, and this verb needs it: pip install"),
+    ("torch", ["compare", "net:Net", "good.onnx", *X], "torch is not installed, and this verb needs it: pip install"),
+    ("torch", ["compare", "good.onnx", "good.onnx", *X], "torch is not installed, and this verb needs it: pip install"),
+    ("torch", ["llm", ".", "-o", "out"], "torch is not installed, and this verb needs it: pip install"),
+    (
+        "onnxruntime",
+        ["export", "net:Net", *X, "--verify"],
+        "running a model needs onnxruntime: pip install onnxruntime",
+    ),
+    (
+        "transformers",
+        ["llm", "lm", "-o", "out"],
+        "by transformers, which is not installed: pip install 'purexport[llm]'",
+    ),
+]
+WITHOUT = """
+import importlib.abc, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from purexport.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
 
-    monkeypatch.setattr("purexport.cli.verbs.export.parse_input", missing)
-    assert run("export", "net:Net", *X) == 2
-    assert capsys.readouterr().err == (
-        "purexport export: torch is not installed, and this verb needs it: pip install 'purexport[torch]'\n"
-    )
+
+@pytest.mark.parametrize(("package", "argv", "text"), MISSING, ids=[f"{row[0]} {' '.join(row[1])}" for row in MISSING])
+def test_a_package_is_missing(package: str, argv: Sequence[str], text: str, folder: Path) -> None:
+    """One line, which says what to install."""
+    ps.save(ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g")), "good.onnx")
+    (folder / "lm").mkdir()
+    (folder / "lm" / "config.json").write_text('{"model_type": "llama"}')
+    done = process([sys.executable, "-c", WITHOUT, package, *argv])
+    assert done.returncode == (1 if package == "transformers" else 2) and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and text in done.stderr and "--traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) or "nothing" for argv, _ in MISTAKES])
@@ -407,7 +443,8 @@ def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.Ca
     assert streams.out == ""
     first, *others = streams.err.splitlines()
     assert first.startswith("purexport") and not any(line.startswith("purexport") for line in others)
-    assert not others or "checkpoint" in first or "the model has no values" in first  # these list tensors
+    # these list tensors, or have what the model's code said
+    assert not others or any(part in first for part in ("checkpoint", "the model has no values", "raised"))
     assert text in streams.err
     assert "--traceback" not in streams.err  # no error took the way of the unforeseen ones
     assert [name for name in sorted(os.listdir(folder)) if name != "__pycache__"] == before
@@ -586,7 +623,9 @@ def test_demo_without_onnxruntime(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_demo_without_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert run("demo") == 2
-    assert capsys.readouterr().err == "purexport demo: torch is not installed: pip install 'purexport[torch]'\n"
+    assert capsys.readouterr().err == (
+        "purexport demo: torch is not installed, and this verb needs it: pip install 'purexport[torch]'\n"
+    )
 
 
 # Show -----------------------------------------------------------------------------------------------------------------

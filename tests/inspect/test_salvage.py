@@ -43,6 +43,11 @@ def without(names: list[str], *lost: int) -> list[str]:
     return [name for at, name in enumerate(names) if at not in lost]
 
 
+def _by_windows(data: bytes) -> bytes:
+    """The bytes as browsers and Windows read them as text; bytes that are no character there are controls."""
+    return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in data).encode()
+
+
 # what happened, the bytes, the nodes that are kept, the weights, part of the likely cause
 ROWS: list[tuple[str, bytes, list[str], list[str], str]] = [
     ("nothing", WHOLE, NODE_NAMES, WEIGHT_NAMES, ""),
@@ -78,7 +83,10 @@ ROWS: list[tuple[str, bytes, list[str], list[str], str]] = [
     ),
     ("junk at the end", WHOLE + b"\x00junk", NODE_NAMES, WEIGHT_NAMES, ""),
     ("line ends changed", WHOLE.replace(b"\n", b"\r\n"), NODE_NAMES, WEIGHT_NAMES, "line ends"),
+    ("read as Latin-1", WHOLE.decode("latin-1").encode(), NODE_NAMES, WEIGHT_NAMES, "written as UTF-8"),
+    ("read as Windows-1252", _by_windows(WHOLE), NODE_NAMES, WEIGHT_NAMES, "written as UTF-8"),
 ]
+UNDONE = ("nothing", "line ends changed", "read as Latin-1", "read as Windows-1252")
 
 
 @pytest.mark.parametrize(("name", "data", "nodes", "weights", "cause"), ROWS, ids=[row[0] for row in ROWS])
@@ -93,8 +101,10 @@ def test_salvage(name: str, data: bytes, nodes: list[str], weights: list[str], c
     original = {tensor.name: tensor for tensor in whole_model().graph.initializer}
     assert all(tensor == original[tensor.name] for tensor in graph.initializer)
     assert cause in found.cause and (found.first_bad < 0) == (name == "nothing")
-    if name in ("nothing", "line ends changed"):
+    if name in UNDONE:
         assert out.read_bytes() == WHOLE
+    ps.checker.check_model(out, full_check=True)
+    assert found.invalid == ""
 
 
 def test_nothing_of_a_sound_file_is_lost(tmp_path: Path) -> None:
@@ -119,6 +129,7 @@ def test_cut_anywhere(seed: int, tmp_path: Path) -> None:
     for kind, kept in (("node", graph.node), ("initializer", graph.initializer)):
         names = [add.step for add in find(source, f"graph.{kind}") if add.stop <= stop]
         assert len(kept) == len(names)
+    ps.checker.check_model(tmp_path / "out.onnx", full_check=True)
 
 
 def test_a_cut_between_two_fields_is_a_loss_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,6 +142,85 @@ def test_a_cut_between_two_fields_is_a_loss_too(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["dropped"] == []
 
 
+def _net(*nodes: Any, weights: dict[str, tuple[int, ...]], opset: int = 17, kind: int = 1) -> bytes:
+    """A model whose inputs, outputs and opset stand behind the weights, where a cut loses them."""
+    tensors = [ps.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in weights.items()]
+    x, y = (ps.helper.make_tensor_value_info(name, kind, ["n", 3, 8, 8]) for name in "xy")
+    graph = ps.helper.make_graph(list(nodes), "net", [x], [y], tensors)
+    imports = [ps.helper.make_opsetid("", opset), ps.helper.make_opsetid("com.acme", 1)]
+    return ps.dumps(ps.helper.make_model(graph, opset_imports=imports, ir_version=8))
+
+
+node = ps.helper.make_node
+# what is left, which lines say what was added
+ADDED: list[tuple[str, bytes, list[str]]] = [
+    (
+        "a convolution",
+        _net(node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["y"]), weights={"w": (4, 3, 3, 3)}),
+        [
+            "opset ai.onnx 18: the newest that all its nodes fit, or a guess",
+            "input x: FLOAT[?, ?, ?, ?]; nothing makes this value",
+            "output y: FLOAT[?, 4, ?, ?]; no node uses this value",
+        ],
+    ),
+    (
+        "indices",
+        _net(node("Gather", ["w", "x"], ["y"]), weights={"w": (9, 4)}),
+        ["input x: INT64[?, ?]; nothing makes this value"],
+    ),
+    (
+        "an attribute that newer opsets lack",
+        _net(node("ReduceSum", ["x"], ["s"], axes=[1]), node("Add", ["s", "w"], ["y"]), weights={"w": (4,)}),
+        ["opset ai.onnx 12: the newest that all its nodes fit, or a guess"],
+    ),
+    (
+        "operators of somebody's own",
+        _net(node("Mix", ["x", "w"], ["y"], domain="com.acme"), weights={"w": (4,)}),
+        ["opset com.acme 1: the newest that all its nodes fit, or a guess", "output y: FLOAT[?]"],
+    ),
+    (
+        "a weight whose data is cut off",
+        _net(node("MatMul", ["x", "v"], ["y"]), weights={"v": (3, 50), "w": (900,)})[:-800],
+        ["input x: FLOAT[?, ?]"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "lines"), ADDED, ids=[row[0] for row in ADDED])
+def test_what_is_lost_behind_the_weights_is_added(name: str, data: bytes, lines: list[str], tmp_path: Path) -> None:
+    """What is written passes the check, and what was added is told."""
+    source = Bytes(data)
+    inputs = find(source, "graph.input") if "cut off" not in name else []
+    (tmp_path / "bad.onnx").write_bytes(data[: inputs[0].start + 1] if inputs else data)
+    found = salvage(tmp_path / "bad.onnx", tmp_path / "out.onnx")
+    ps.checker.check_model(tmp_path / "out.onnx", full_check=True)
+    assert found.invalid == ""
+    for line in lines:
+        assert any(note.startswith(line) for note in found.added), (line, found.added)
+
+
+# what a transfer as text did, and what every tool says of it
+TRANSFERS = [
+    (WHOLE.replace(b"\n", b"\r\n"), "line ends were changed from LF to CR LF by a transfer as text"),
+    (WHOLE.decode("latin-1").encode(), "its bytes were read as text (Latin-1 or Windows-1252) and written as UTF-8"),
+    (WHOLE.decode("utf-8", "replace").encode(), "that are none were replaced by EF BF BD: they are lost; copy or"),
+    (
+        bytes([8, 9]) + bytes(random.Random(0).randbytes(1 << 21)).replace(b"\r\n", b"\n"),
+        "perhaps line ends were changed from CR LF to LF",
+    ),
+]
+
+
+@pytest.mark.parametrize("verb", ["check", "inspect", "show", "stat"])
+@pytest.mark.parametrize(("data", "cause"), TRANSFERS, ids=["crlf", "latin-1", "utf-8", "lf"])
+def test_a_transfer_as_text_is_named(
+    data: bytes, cause: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.onnx").write_bytes(data)
+    assert main([verb, str(tmp_path / "bad.onnx")]) in (1, 2)
+    assert cause in "".join(capsys.readouterr())
+
+
 def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad, out = tmp_path / "bad.onnx", tmp_path / "out.onnx"
     bad.write_bytes(patched(at_of("graph.node[3].op_type"), b"\x07"))
@@ -140,8 +230,8 @@ def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "first bad byte: ",
         "in graph.node[3].",
         "likely cause: ",
-        "11 node",
-        "12 initializer",
+        "11 nodes",
+        "12 weights",
         "in 1 place",
         "bytes  graph.node[3]",
     ):

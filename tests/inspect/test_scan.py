@@ -68,7 +68,7 @@ PLANTED: list[tuple[str, Any, str]] = [  # (rule, the file, a part of what is sa
     ("external-claim", _external("w.bin", offset="4", length="8"), "bytes up to 12 of 'w.bin', which has 8"),
     ("external-claim", _external("w.bin", offset="x"), "offset"),
     ("external-claim", _external("w.bin", colour="red"), "unknown key 'colour'"),
-    ("external-data", _external("w.bin", length="8"), "1 tensors have their data in it"),
+    ("external-data", _external("w.bin", length="8"), "1 tensor with data in it"),
     ("tensor-claim", _external("w.bin", length="4"), "its shape needs 8 bytes, and 4 are named"),
     ("tensor-claim", lambda: _tensor(dims=[1 << 40], raw_data=b"1234"), "needs 4,398,046,511,104 bytes, and 4 are"),
     ("tensor-claim", lambda: _tensor(dims=[-1], raw_data=b""), "a negative size in its shape [-1]"),
@@ -130,7 +130,7 @@ def test_a_plain_model_is_left_in_peace(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_exit_status(level: str | None, status: int, capsys: pytest.CaptureFixture[str]) -> None:
     _write(_text(doc_string="<script>"))
     assert main(["scan", "m.onnx", *(["--fail-on", level] if level else [])]) == status
-    assert "m.onnx: 1 findings, the gravest is high" in capsys.readouterr().out
+    assert "m.onnx: 1 finding, the gravest is high" in capsys.readouterr().out
 
 
 def test_json_and_sarif(capsys: pytest.CaptureFixture[str]) -> None:

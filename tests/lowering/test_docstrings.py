@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # declares quantized_decomposed::
-import torch.onnx.ops  # declares onnx:: and onnx_symbolic::
 
 import purexport.lowering
 from purexport.capture.trace import onnx_operators
 from purexport.lowering.rules import FILES, registered
 from tests import transformers_shim  # noqa: F401  declares transformers::
 from tests.torchvision_shim import torchvision
+
+# declares onnx:: and onnx_symbolic::
+pytest.importorskip("torch.onnx.ops", reason="torch.onnx.ops came with torch 2.7")
 
 ROOT = Path(purexport.lowering.__file__).parent
 SUPPORT = sorted(path.stem for path in (ROOT / "support").glob("*.py") if path.stem != "__init__")

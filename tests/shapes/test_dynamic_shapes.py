@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
-from torch.export import AdditionalInputs, Dim, ShapesCollection
+from torch.export import Dim, ShapesCollection
 
 import purexport
 from tests.harness import check_export, export, run_ort
@@ -476,8 +476,8 @@ def _collected(x: Tensor, y: Tensor) -> ShapesCollection:
     return shapes
 
 
-def _further(x: Tensor, y: Tensor) -> AdditionalInputs:
-    shapes = AdditionalInputs()
+def _further(x: Tensor, y: Tensor) -> Any:
+    shapes = torch.export.AdditionalInputs()
     shapes.add((torch.cat([x, x]), torch.cat([y, y])))
     return shapes
 
@@ -495,7 +495,7 @@ def test_collections_that_do_not_fit_are_refused() -> None:
     with pytest.raises(purexport.ExportError, match="dynamic_shapes does not fit the args: Some tensors"):
         purexport.export(_add, (x, y), dynamic_shapes=_collected(x, x.clone()))
     with pytest.raises(purexport.ExportError, match="4 is a Python number, which the file holds fixed"):
-        further = AdditionalInputs()
+        further = torch.export.AdditionalInputs()
         further.add((x, 5))
         purexport.export(_add, (x, 4), dynamic_shapes=further)
 

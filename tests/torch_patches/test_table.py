@@ -125,6 +125,7 @@ CHANGING = frozenset(
         "TorchFunctionMode",
         "TorchDispatchMode",
         "_set_tracing_state",
+        "set_tracing_state",
         "_dispatch_tls_set_dispatch_key_excluded",
         "set_fastpath_enabled",
         "_allowed_callable_ids",
@@ -181,6 +182,7 @@ PLANTED = [
     "import torch\nsetattr(torch.nn, 'Linear', 1)",
     "import torch\ntorch.backends.mha.set_fastpath_enabled(False)",
     "from torch.overrides import TorchFunctionMode\nclass Mode(TorchFunctionMode): ...",
+    "from purexport.torch_patches import torch_jit\ntorch_jit.set_tracing_state(None)",
 ]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from proto_schema.compute.call import Array, Call
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
+from proto_schema.units import counted
 
 Activation: TypeAlias = Callable[[Array], Array]
 
@@ -96,7 +97,9 @@ def _layer(call: Call, data: Array, recurrence: Array, lengths: Array | None, na
         call.fail(f"direction is {direction!r}, and may be forward, reverse or bidirectional")
     count = 2 if direction == "bidirectional" else 1
     if recurrence.ndim != 3 or recurrence.shape[0] != count or data.ndim != 3:
-        call.fail(f"data of shape {data.shape} and R of shape {recurrence.shape} do not fit {count} direction(s)")
+        call.fail(
+            f"data of shape {data.shape} and R of shape {recurrence.shape} do not fit {counted(count, 'direction')}"
+        )
     if lengths is not None and (lengths.shape != data.shape[1:2] or (lengths > data.shape[0]).any()):
         call.fail(f"sequence_lens {lengths.tolist()} do not fit {data.shape[1]} sequences of {data.shape[0]} steps")
     clip = call.attribute("clip")

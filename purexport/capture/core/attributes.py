@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from purexport.torch_patches.torch_jit import ScriptModule
+
 
 class Buffers:
     """The buffers of `model` at the start, for a comparison after a run."""
@@ -20,7 +22,7 @@ class Buffers:
         self._before = [
             (f"{path}.{name}" if path else name, module, name, buffer)
             for path, module in modules
-            if not isinstance(module, torch.jit.ScriptModule)
+            if not isinstance(module, ScriptModule)
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]
@@ -62,7 +64,7 @@ def attributes_kept(model: Any) -> Iterator[None]:
     A parameter is assigned by tables that grow with the input; a trace for shapes alone would leave one without values.
     """
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    plain = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
+    plain = [module for module in modules if not isinstance(module, ScriptModule)]
     held = [attributes for module in plain for attributes in (vars(module), module._buffers, module._parameters)]
     before = [dict(attributes) for attributes in held]
     try:

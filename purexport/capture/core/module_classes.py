@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from purexport.fx.reader import module_path
+from purexport.torch_patches.torch_jit import ScriptModule
 
 
 def module_classes(model: Any) -> dict[str, str]:
@@ -25,7 +26,7 @@ def module_classes(model: Any) -> dict[str, str]:
 
 def _class(module: torch.nn.Module) -> str:
     script = getattr(module, "original_name", None)
-    return str(script) if isinstance(module, torch.jit.ScriptModule) and script else _full_name(type(module))
+    return str(script) if isinstance(module, ScriptModule) and script else _full_name(type(module))
 
 
 def _full_name(owner: type) -> str:

@@ -20,15 +20,13 @@ import torch
 
 from purexport.aten.names import packet_of
 from purexport.errors import ExportError
-from purexport.torch_patches.tracer import tracing_state, untraced
+from purexport.torch_patches.torch_jit import set_value, tracing_state, value_of
+from purexport.torch_patches.tracer import untraced
 
 NODE = "prim::CreateObject"  # the node that stands for an object in the trace; its attribute is the object's number
 ATTRIBUTE = "index"
 
 _CONVOLUTIONS = ("Conv2dPackedParamsBase", "Conv3dPackedParamsBase")
-
-# the tracer's own interface, which torch's type stubs leave out
-_VALUE_OF, _SET_VALUE = torch._C._get_value_trace, torch._C._set_value_trace  # type: ignore[attr-defined]
 
 Constant = Callable[[torch.Tensor, str], Any]
 
@@ -61,7 +59,7 @@ class Recorder:
                 return overload(*args, **kwargs)
         flat = _in_order(schema, args, kwargs)
         graph = tracing_state().graph()
-        marker = _VALUE_OF(torch.empty(0)).node()  # a node that knows the source line
+        marker = value_of(torch.empty(0)).node()  # a node that knows the source line
         values = [
             self._value(graph, item, argument.type) for item, argument in zip(flat, schema.arguments, strict=True)
         ]
@@ -73,12 +71,12 @@ class Recorder:
         graph.insertNode(node)
         for tensor, output in zip(results, node.outputs(), strict=True):
             output.inferTypeFrom(tensor)
-            _SET_VALUE(tensor, output)
+            set_value(tensor, output)
         return result
 
     def _value(self, graph: Any, item: Any, type_: Any) -> Any:
         if isinstance(item, torch.Tensor):
-            return _VALUE_OF(item)
+            return value_of(item)
         if isinstance(item, torch.ScriptObject):
             node = graph.create(NODE, [], 1).i_(ATTRIBUTE, len(self.objects))
             self.objects.append(item)

@@ -20,6 +20,7 @@ from purexport.capture.core.axes_of_structures import spread
 from purexport.capture.core.module_tensors import Owned
 from purexport.capture.core.structures import Node, Path, Step, apart, hides_tensors, joined
 from purexport.errors import ExportError
+from purexport.torch_patches.torch_jit import ScriptFunction, is_script
 
 
 @dataclass
@@ -134,7 +135,7 @@ def flatten(request: Request) -> Flat:
 
 
 def parameter_names(model: Any) -> list[str]:
-    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+    if is_script(model):
         return [parameter.name for parameter in script_parameters(model)]
     while isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         model = model.module  # it hands on all arguments
@@ -236,7 +237,7 @@ def argument_names(model: Any, arguments: tuple[tuple[Any, ...], Mapping[str, An
 
 def script_parameters(model: Any) -> list[Any]:
     """The parameters in a script's schema, without `self`.  Raises ExportError for a module without a forward."""
-    is_function = isinstance(model, torch.jit.ScriptFunction)
+    is_function = isinstance(model, ScriptFunction)
     if not is_function and not hasattr(model, "forward"):
         raise ExportError(
             "the script has no method forward of its own; script a module that calls it", code="script-without-forward"

@@ -149,7 +149,7 @@ def _guards(watch: Watch) -> Iterator[tuple[Any, bool]]:
     for place, guard in enumerate(watch.shapes.guards):
         expression = guard.expr.xreplace(watch.shapes.replacements)
         if place >= watch.declared and expression.free_symbols:
-            yield type(guard)(expression, guard.sloc, guard.size_oblivious), place in watch.asked
+            yield guard._replace(expr=expression), place in watch.asked
 
 
 def _parts(expression: Any) -> list[Any]:

@@ -35,6 +35,7 @@ from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.sizes import conditions_handed_to
 
 _LONGEST = 300
+_MOST_LINES = 40
 _OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -212,8 +213,14 @@ class Watch:
                 code="data-dependent",
             )
         where = f" at {place}" if place.line else ""
+        said, more = f"{_short(cause)}{where}", ""
+        lines_of_it = str(cause).strip().splitlines()
+        if len(lines_of_it) > 1 and stack and not _function(stack[0]).startswith(("torch.", "purexport.")):
+            # raised by the model itself: no line of it is advice of torch
+            said = f"{type(cause).__name__}{where}: {lines_of_it[0]}"
+            more = "".join(f"\n{line}" for line in lines_of_it[1:_MOST_LINES])
         return ExportError(
-            f"torch.export does not take the model: {_short(cause)}{where}", code=code_of(cause, "torch-export-refuses")
+            f"torch.export does not take the model: {said}{more}", code=code_of(cause, "torch-export-refuses")
         )
 
     def must_run_again(self, error: BaseException | None) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import AdditionalInputs, Dim, ShapesCollection, dynamic_shapes
+from torch.export import Dim, dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.aten.axes import Axes, own_name
@@ -24,6 +24,10 @@ Spec = dict[int, Any]  # what the dynamic axes of one tensor are: a Dim, or one 
 Place = tuple[str, int]  # the name of an input and one of its axes
 
 _HINTS = (type(Dim.AUTO),)
+# torch's collections of shapes; AdditionalInputs came with torch 2.7
+_COLLECTIONS = tuple(
+    getattr(torch.export, name) for name in ("ShapesCollection", "AdditionalInputs") if hasattr(torch.export, name)
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def plain_shapes(shapes: Any, module: torch.nn.Module, args: tuple[Any, ...], kw
 
     Raises ExportError where such a collection does not fit the arguments.
     """
-    if not isinstance(shapes, (ShapesCollection, AdditionalInputs)):
+    if not isinstance(shapes, _COLLECTIONS):
         return shapes
     try:
         return shapes.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]

@@ -13,6 +13,7 @@ from purexport.aten.graph import Assigned, Source, TensorType, Value
 from purexport.capture.core import prepacked
 from purexport.capture.script.recorder import Recorder
 from purexport.capture.script.values import Module, ScriptDict, imported
+from purexport.torch_patches.torch_jit import MODULES
 
 
 class Attributes:
@@ -60,7 +61,7 @@ class Attributes:
     def _held(self, found: Any, path: str) -> Any:
         """An attribute of torch's module as the interpretation holds it."""
         recorder = self._recorder
-        if isinstance(found, (torch.nn.Module, torch.jit.ScriptModule, torch._C.ScriptModule)):
+        if isinstance(found, MODULES):
             return Module(found, path)
         if isinstance(found, torch.ScriptObject):
             with recorder.shapes.outside():

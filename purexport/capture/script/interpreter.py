@@ -27,6 +27,7 @@ from purexport.capture.script.prune import prune
 from purexport.capture.script.values import Module, imported, returned
 from purexport.errors import ExportError
 from purexport.shapes.fakes import Axes, FakeMachine
+from purexport.torch_patches.torch_jit import ScriptFunction, inline, inline_forks
 
 
 @dataclass
@@ -52,7 +53,7 @@ def interpret(
     their values.  Without `lists`, a loop of known steps that carries a list of tensors is unrolled.  Raises
     ExportError with the script's own line.
     """
-    is_function = isinstance(model, torch.jit.ScriptFunction)
+    is_function = isinstance(model, ScriptFunction)
     graph = (model if is_function else model.forward).graph.copy()
 
     def given(machine: Machine) -> list[Any]:
@@ -82,9 +83,9 @@ def interpret_trace(
 
 
 def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool, lists: bool) -> Script:
-    torch._C._jit_pass_inline(graph)
-    torch._C._jit_pass_inline_fork_wait(graph)  # a file has no other threads
-    torch._C._jit_pass_inline(graph)
+    inline(graph)
+    inline_forks(graph)  # a file has no other threads
+    inline(graph)
     kept: frozenset[int] = frozenset()
     while True:
         try:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from purexport.aten.graph import Value
 from purexport.capture.core.request import (
     Captured,
@@ -22,10 +20,7 @@ from purexport.capture.core.request import (
 from purexport.capture.core.route import Route
 from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError
-
-
-def is_script(model: Any) -> bool:
-    return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+from purexport.torch_patches.torch_jit import is_script
 
 
 def interpret_script(request: Request) -> Captured:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from purexport.capture.trace.nodes import inputs_of
-from purexport.torch_patches.tracer import tracing_state, untraced
+from purexport.torch_patches.torch_jit import tracing_state, value_of
+from purexport.torch_patches.tracer import untraced
 
 _DECIDES = frozenset(["aten::nonzero", "aten::nonzero_numpy", "aten::argwhere", "aten::masked_select"])
 _DECIDES |= {"aten::_unique2", "aten::unique_consecutive", "aten::unique_dim", "torchvision::nms"}
@@ -33,7 +34,7 @@ def is_chosen(tensor: torch.Tensor) -> bool:
     # most models have none of them, and torch looks through its graph much faster than we do
     if graph is None or not any(graph.findNode(kind) for kind in _MAY_DECIDE):
         return False
-    value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+    value = value_of(tensor)
     values, seen = [value], set()
     while values:
         value = values.pop()
@@ -72,7 +73,7 @@ def _is_mask(value: Any) -> bool:
 
 def answer_with_elements(tensor: torch.Tensor) -> bool | None:
     """The answer to the question whether a size is 0 (or not), for one that is not; None for other questions."""
-    node = torch._C._get_value_trace(tensor).node()  # type: ignore[attr-defined]
+    node = value_of(tensor).node()
     if node.kind() in _COMPARED and _number(node.inputsAt(1)) == 0:
         return _COMPARED[node.kind()]
     with untraced():

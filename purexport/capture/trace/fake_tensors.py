@@ -21,7 +21,8 @@ from purexport.capture.trace.replay import Kernels, is_large_product
 from purexport.capture.trace.shapes_of_calls import Shaped
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import Handler, operators_handed_to
-from purexport.torch_patches.tracer import traced_in_kernels, tracing_state, untraced
+from purexport.torch_patches.torch_jit import tracing_state
+from purexport.torch_patches.tracer import traced_in_kernels, untraced
 
 State = list[tuple[str, str, torch.Tensor]]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from purexport.torch_patches.torch_jit import is_tracing, value_of
+
 _OF_SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
 
 
@@ -25,7 +27,7 @@ def outputs_of(node: Any) -> list[Any]:
 
 def is_size(tensor: torch.Tensor) -> bool:
     """Whether a number follows from sizes and constants only."""
-    value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
+    value = value_of(tensor) if is_tracing() else None
     values, seen = [] if value is None else [value], set()
     while values:
         value = values.pop()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from purexport.torch_patches.calls import operators_handed_to
+from purexport.torch_patches.torch_jit import remove_dead, run_graph
 
 # elements of all operands, from which on an operator is costly
 COSTLY = 1 << 14
@@ -55,7 +56,7 @@ class Asked:
         kernels = Kernels(self.state)
         try:
             with torch.no_grad(), operators_handed_to(kernels.run):
-                found = torch._C._jit_interpret_graph(self.graph, (*given, *self.state))  # type: ignore[attr-defined]
+                found = run_graph(self.graph, (*given, *self.state))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise UnfitError(kernels.refused or str(error)) from error  # the interpreter may lose the words
         return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
@@ -94,7 +95,7 @@ def _of_results(graph: Any, kept: range) -> Any:
     for position in reversed(range(_count(graph))):
         if position not in kept:
             results.removeInput(position)
-    torch._C._jit_pass_dce(graph)
+    remove_dead(graph)
     return graph
 
 

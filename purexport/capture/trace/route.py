@@ -37,11 +37,13 @@ from purexport.capture.trace.specialized_axes import Found, Taken, specialized_a
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.torch_jit import ScriptModule, required, trace
 from purexport.torch_patches.tracer import after_failure
 
 
 def trace_model(request: Request) -> Captured:
     """Capture the model by a trace.  Raises ExportError when the model does not run on the arguments."""
+    required()
     if not request.valueless:
         return _traced(request)
     with quiet_torch(), on_fakes(request.valueless) as fake:
@@ -53,7 +55,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     state, modules = _state(request.model)
     state += attributes(request.valueless)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
-    if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
+    if any(isinstance(module, ScriptModule) for _, module in modules):
         return _trace_around_scripts(request)
     buffers = Buffers(request.model)
     paths: list[Path] = []
@@ -267,7 +269,7 @@ def _trace_around_scripts(request: Request) -> Captured:
         )
     with _refusals(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        traced = torch.jit.trace(request.model, request.args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]
+        traced = trace(request.model, request.args)
     return interpret_script(dataclasses.replace(request, model=traced))
 
 

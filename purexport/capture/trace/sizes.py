@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from purexport.torch_patches.tracer import tracing_state, untraced
+from purexport.torch_patches.torch_jit import tracing_state
+from purexport.torch_patches.tracer import untraced
 
 IsSize = Callable[[torch.Tensor], bool]
 Form = Callable[[Any, tuple[Any, ...], dict[str, Any], IsSize], Any]

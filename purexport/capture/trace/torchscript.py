@@ -17,7 +17,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.jit import _trace as jit_trace
 from torch.nn import functional
 
 from purexport.aten import scalars
@@ -45,7 +44,15 @@ from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.ranges import range_recorded
 from purexport.torch_patches.rounding import rounding_recorded
-from purexport.torch_patches.tracer import module_paths, tracing_state, untraced
+from purexport.torch_patches.torch_jit import (
+    TracerWarning,
+    create_graph,
+    inline_forks,
+    remove_dead,
+    tracing_state,
+    value_of,
+)
+from purexport.torch_patches.tracer import module_paths, untraced
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
@@ -100,7 +107,7 @@ class Recorded:
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
         live = self.script.copy()
-        torch._C._jit_pass_dce(live)
+        remove_dead(live)
         inputs = list(live.inputs())
         return {position for position in positions if not inputs[position].uses()}
 
@@ -138,7 +145,7 @@ def trace(
     flat = [*tensors, *(tensor for _, _, tensor in state)]
     results: list[torch.Tensor] = []
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
-        warnings.simplefilter("always", category=jit_trace.TracerWarning)
+        warnings.simplefilter("always", category=TracerWarning)
         visible = _Visible(dynamic, caught, rows or row_loops.Rows())
         sized = visible.may_change
         with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(sized), range_recorded(sized):
@@ -148,7 +155,7 @@ def trace(
                 results.extend(function(*values[: len(tensors)]))
                 return (*results, *(() if probe else visible.asked_for()))
 
-            graph, _ = torch._C._create_graph_by_tracing(
+            graph, _ = create_graph(
                 recorded,
                 tuple(flat),
                 lambda tensor: "",
@@ -157,7 +164,7 @@ def trace(
                 None,
                 [],
             )
-    torch._C._jit_pass_inline_fork_wait(graph)  # a file has no other threads
+    inline_forks(graph)  # a file has no other threads
     visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
@@ -219,7 +226,7 @@ class _Visible:
 
     def takes(self, numbers: Mapping[int, torch.Tensor]) -> None:
         """Learn which tensors of the run stand for Python numbers, by the positions of the inputs."""
-        found = {position: torch._C._get_value_trace(tensor) for position, tensor in numbers.items()}  # type: ignore[attr-defined]
+        found = {position: value_of(tensor) for position, tensor in numbers.items()}
         self.numbers = {value.unique(): position for position, value in found.items()}
 
     def refuse_unseen_writes(self) -> None:
@@ -296,7 +303,7 @@ class _Visible:
 
     def _note(self, tensor: torch.Tensor, answer: Any) -> None:
         """Keep a number that Python got, unless it is a constant."""
-        value = torch._C._get_value_trace(tensor) if self.dynamic and tracing_state() is not None else None  # type: ignore[attr-defined]
+        value = value_of(tensor) if self.dynamic and tracing_state() is not None else None
         if value is not None and value.node().kind() != "prim::Constant":
             version = 0 if tensor.is_inference() else tensor._version
             self.asked.setdefault((value.unique(), type(answer)), (tensor, version, answer))
@@ -305,7 +312,7 @@ class _Visible:
         """Note the arguments whose numbers Python takes here.  A truth value that follows from one is a choice of the
         path, of which the tracer warns.
         """
-        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+        value = value_of(tensor)
         origins = {value.unique()} if name == "__bool__" else inputs_behind(value)
         self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
 
@@ -369,7 +376,7 @@ def _has_other_form(function: Any, name: str) -> bool:
 
 
 def _is_tracers(warning: warnings.WarningMessage) -> bool:
-    return issubclass(warning.category, jit_trace.TracerWarning)
+    return issubclass(warning.category, TracerWarning)
 
 
 def _is_of_rows(warning: warnings.WarningMessage) -> bool:
@@ -393,7 +400,7 @@ def _frames(frame: FrameType | None) -> Iterator[Frame]:
 
 def _warn_of_index() -> None:
     text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
-    warnings.warn_explicit(text, jit_trace.TracerWarning, *_users_line())
+    warnings.warn_explicit(text, TracerWarning, *_users_line())
 
 
 _missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 
+from proto_schema.units import counted
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe
 from purexport.inspect.forms import canonicalize
@@ -31,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
     before = os.path.getsize(args.file)
     after = canonicalize(args.file, args.output, overwrite=args.force)
     facts = {"file": args.output, "bytes": after, "bytes_before": before}
-    text = safe(f"wrote {args.output}, {after:,} bytes (before: {before:,})")
+    text = safe(f"wrote {args.output}, {counted(after, 'byte')} (before: {before:,})")
     report_stream(args.output).write((json.dumps(facts) if args.json else text) + "\n")
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.errors import CheckError, DecodeError
+from proto_schema.units import counted
 from purexport.cli.terminal import line, titled
 from purexport.cli.verbs.show import table
 from purexport.inspect.elements import Bytes
@@ -80,7 +81,7 @@ def _lines(facts: dict[str, Any], found: list[Finding], parsers: bool) -> Iterat
     for kind, title in _TITLES.items():
         of_kind = [finding for finding in found if finding.kind == kind]
         if of_kind:
-            yield f"\n{title}: {len(of_kind)} place{'s' if len(of_kind) > 1 else ''}"
+            yield f"\n{title}: {counted(len(of_kind), 'place')}"
             yield from table((f"{row.offset:#x}", row.path, row.text) for row in of_kind[:_SHOWN])
         if len(of_kind) > _SHOWN:
             yield f"  ... {len(of_kind) - _SHOWN} more (--json shows all)"

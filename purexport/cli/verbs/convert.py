@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import proto_schema as ps
+from proto_schema.units import counted
 from purexport.cli.errors import UsageError
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
@@ -122,6 +123,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     target = facts["output"] or "the result"
     before, after = facts["nodes"]
     versions = f"opset {opsets}, IR version {facts['ir_version']}"
-    lines = [f"{target} {would} of {versions}; {after:,} nodes (before: {before:,})"]
+    lines = [f"{target} {would} of {versions}; {counted(after, 'node')} (before: {before:,})"]
     lines += [f"  {name}: {old:,} -> {new:,}" for name, (old, new) in facts["operators"].items()]
     return lines

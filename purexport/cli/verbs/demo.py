@@ -44,7 +44,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 def run(args: argparse.Namespace) -> int:
     """Export, check, run, report.  Returns 1 if the file computes something else than torch."""
     if find_spec("torch") is None:
-        raise UsageError("torch is not installed: pip install 'purexport[torch]'")
+        raise UsageError("torch is not installed, and this verb needs it: pip install 'purexport[torch]'")
     import torch
 
     import purexport

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from proto_schema.units import counted
 from purexport.cli.errors import UsageError
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.verbs.inspect import clipped
@@ -148,9 +149,10 @@ def _lines(done: Edited, dry_run: bool) -> Iterator[str]:
     if done.way == NOTHING:
         yield f"{done.file} is like that already; nothing to write"
     elif done.way == APPEND:
-        yield f"{would} {done.made:,} bytes at the end of {done.file}; its {done.bytes_before:,} bytes stay as they are"
+        made = counted(done.made, "byte")
+        yield f"{would} {made} at the end of {done.file}; its {done.bytes_before:,} bytes stay as they are"
     else:
-        yield f"{would} {done.file}, {done.bytes_after:,} bytes (before: {done.bytes_before:,})"
+        yield f"{would} {done.file}, {counted(done.bytes_after, 'byte')} (before: {done.bytes_before:,})"
         yield f"  {done.made:,} new, {done.copied:,} of the old file, {done.by_kernel:,} of these copied by the kernel"
     if done.untouched and done.way != NOTHING:
         yield f"  not touched: {', '.join(done.untouched)}"

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.tensors:
         count, left_out = to_safetensors(args.file, args.output, overwrite=args.force)
         facts.update(tensors=count, left_out=left_out)
-        text = f"{count} tensors"
+        text = counted(count, "tensor")
         notes = [f"left out  {line}" for line in left_out]
     else:
         inputs = args.inputs and _names(args.inputs)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from purexport.cli.describe import describe
 from purexport.cli.errors import UsageError
 from purexport.cli.streams import add_force, report_stream
@@ -109,7 +109,7 @@ def _facts(model: ps.ModelProto, target: str, dry_run: bool) -> dict[str, Any]:
 def _lines(facts: dict[str, Any]) -> list[str]:
     verb = "would write" if facts["dry_run"] else "wrote"
     size = "" if facts["dry_run"] else f", {size_text(facts['bytes'])}"
-    lines = [f"{verb} {facts['file']}{size}: {facts['nodes']} nodes"]
+    lines = [f"{verb} {facts['file']}{size}: {counted(facts['nodes'], 'node')}"]
     for title in ("inputs", "outputs"):
         lines += [f"  {title[:-1]}  {value['name']}  {value['type']}" for value in facts[title]]
     return lines

@@ -7,11 +7,25 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from proto_schema.units import counted
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.salvage import Salvage, salvage
 
 _SHOWN = 20
+_NAMES = {
+    "node": ("node",),
+    "initializer": ("weight",),
+    "sparse_initializer": ("sparse weight",),
+    "input": ("input",),
+    "output": ("output",),
+    "value_info": ("declared value",),
+    "functions": ("function",),
+    "metadata_props": ("entry of metadata", "entries of metadata"),
+    "opset_import": ("opset",),
+    "unknown fields": ("unknown field",),
+}
+"""The fields that are counted, one and several of them."""
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -20,7 +34,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "salvage",
         help="of a damaged file: what is wrong, and a new file with all that can be kept",
         description="Say where a file is damaged and why, perhaps, and write a new one with every whole node, tensor "
-        "and field. The exit status is 1 when something had to be dropped, or is missing.",
+        "and field. What the rest then lacks to be a valid model is added: opsets, inputs, outputs. A transfer as "
+        "text (line ends, UTF-8) is undone. The exit status is 1 when something had to be dropped, or is missing.",
     )
     parser.add_argument("file", metavar="FILE", help="the damaged file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
@@ -44,13 +59,21 @@ def _lines(target: str, found: Salvage) -> Iterator[str]:
         yield f"likely cause: {found.cause}"
     else:
         yield "nothing is wrong with the bytes"
-    kept = ", ".join(f"{count} {name}" for name, count in found.kept.most_common())
-    yield f"wrote {target}, with {kept}"
+    inside = [(_NAMES[name], count) for name, count in found.kept.most_common() if name in _NAMES]
+    kept = ", ".join(counted(count, *names) for names, count in inside)
+    yield f"wrote {target}, with {kept or 'nothing of a graph'}"
     if found.dropped:
         lost = sum(size for _, size, _ in found.dropped)
-        yield f"dropped {lost:,} bytes in {len(found.dropped)} place{'s' if len(found.dropped) > 1 else ''}"
-        yield from (f"  {at:#x}  {size:,} bytes  {path}" for at, size, path in found.dropped[:_SHOWN])
+        yield f"dropped {counted(lost, 'byte')} in {counted(len(found.dropped), 'place')}"
+        yield from (f"  {at:#x}  {counted(size, 'byte')}  {path}" for at, size, path in found.dropped[:_SHOWN])
     elif found.lost:
         yield "dropped nothing that is there, but the file is damaged: something may be missing"
-    if found.lost:
-        yield "`purexport check` says whether what is left is a valid model"
+    if found.added:
+        yield "added, as far as it follows from the rest or can be guessed"
+        yield from (f"  {note}" for note in found.added[:_SHOWN])
+        if len(found.added) > _SHOWN:
+            yield f"  ... {len(found.added) - _SHOWN} more (--json shows all)"
+    if found.invalid:
+        yield f"what is left is not valid: {found.invalid}"
+    elif found.lost:
+        yield "what is left is a valid model"

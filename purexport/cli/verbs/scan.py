@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from proto_schema.units import counted
 from purexport.cli.errors import UsageError
 from purexport.cli.terminal import line, titled
 from purexport.cli.verbs.show import table
@@ -82,7 +83,9 @@ def _lines(made: Scan, worst: str | None) -> Iterator[str]:
     from purexport.inspect.scan import RULES, SEVERITIES
 
     total = sum(made.counts.values())
-    yield f"{made.file}: " + ("nothing found" if worst is None else f"{total:,} findings, the gravest is {worst}")
+    yield f"{made.file}: " + (
+        "nothing found" if worst is None else f"{counted(total, 'finding')}, the gravest is {worst}"
+    )
     for name, (severity, title) in sorted(RULES.items(), key=lambda row: -SEVERITIES.index(row[1][0])):
         risks = [risk for risk in made.risks if risk.rule == name]
         if not risks:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from purexport.cli import pretty
 from purexport.cli.describe import describe, file_sizes
 from purexport.cli.terminal import console, paint, safe
@@ -71,7 +71,7 @@ def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("made by", facts["producer"]),
         ("opset", ", ".join(opsets)),
         ("IR version", str(facts["ir_version"])),
-        ("weights", f"{weights['tensors']} tensors, {weights['values']:,} values"),
+        ("weights", f"{counted(weights['tensors'], 'tensor')}, {counted(weights['values'], 'value')}"),
         ("functions", ", ".join(facts["functions"])),
         *(("metadata", f"{key} = {value}") for key, value in facts["metadata"].items()),
     ]

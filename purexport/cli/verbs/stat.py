@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from proto_schema.units import size_text
+from proto_schema.units import counted, size_text
 from purexport.cli import pretty
 from purexport.cli.terminal import console, titled
 from purexport.cli.verbs.inspect import clipped
@@ -97,7 +97,7 @@ def _lines(path: str, found: Sizes, equal: list[tuple[list[str], int]] | None, t
         yield f"\n{title}"
         yield from bars(counts, top)
     if found.weights:
-        yield f"\nlargest of {len(found.weights)} tensors"
+        yield f"\nlargest of {counted(len(found.weights), 'tensor')}"
         rows = [(weight.name, f"{weight.dtype}{list(weight.dims)}", weight) for weight in found.weights[:top]]
         yield from table(
             (name, kind, size_text(weight.nbytes), "external" if weight.external else "") for name, kind, weight in rows
@@ -107,7 +107,7 @@ def _lines(path: str, found: Sizes, equal: list[tuple[list[str], int]] | None, t
 
 def _ends(found: Sizes, equal: list[tuple[list[str], int]] | None, top: int) -> Iterator[str]:
     if equal is not None:
-        yield f"\nequal tensors: {len(equal)} groups, {size_text(_waste(equal))} more than needed"
+        yield f"\nequal tensors: {counted(len(equal), 'group')}, {size_text(_waste(equal))} more than needed"
         yield from (f"  {size_text(size):>7}  {', '.join(names)}" for names, size in equal[:top])
     if found.data_files:
         yield "\nexternal data"
@@ -124,7 +124,7 @@ def _file_row(file: DataFile) -> tuple[Any, ...]:
     size = "missing" if file.size is None else size_text(file.size)
     tensors = f"{file.tensors} tensor{'' if file.tensors == 1 else 's'}"
     covered, tail = f"{size_text(file.covered)} used", f"{file.tail:,} after the last"
-    return file.name, size, tensors, covered, f"{file.gaps:,} bytes in gaps", tail
+    return file.name, size, tensors, covered, f"{counted(file.gaps, 'byte')} in gaps", tail
 
 
 def _file_problems(file: DataFile) -> Iterator[str]:

@@ -27,6 +27,7 @@ from purexport.graph.ir import Graph, Node, Value
 from purexport.graph.passes.cse import attribute_key, share_equal_nodes
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
+from purexport.torch_patches.torch_jit import ScriptModule
 
 OLDEST_OPSET = 15
 _LARGEST = 1024  # elements of a nameless constant inside a function; a larger one becomes an input
@@ -126,7 +127,7 @@ def check_wanted(wanted: Any, model: Any, opset: int) -> None:
         raise ValueError(f"export_modules_as_functions={wanted!r} is neither a bool nor a set of module classes")
     if opset < OLDEST_OPSET:
         raise ValueError(f"export_modules_as_functions needs opset_version {OLDEST_OPSET} or later, not {opset}")
-    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+    if not isinstance(model, torch.nn.Module) or isinstance(model, ScriptModule):
         kind = type(model).__name__
         raise ValueError(
             f"export_modules_as_functions needs an nn.Module, which knows its modules' classes, not {kind}"

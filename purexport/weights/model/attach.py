@@ -25,6 +25,7 @@ from purexport.capture.core.module_tensors import Owned, is_valueless, owned_ten
 from purexport.capture.core.structures import mapped, tensors_in
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
 from purexport.graph.ir import Graph
+from purexport.torch_patches.torch_jit import ScriptModule
 from purexport.weights.checkpoint import Checkpoint
 from purexport.weights.convert import cast
 from purexport.weights.match import MOST_LISTED, Wanted, match
@@ -252,7 +253,7 @@ def _is_file(payload: Payload) -> bool:
 
 
 def _is_script(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule)
+    return isinstance(module, ScriptModule)
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:

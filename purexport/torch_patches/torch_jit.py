@@ -1,0 +1,103 @@
+"""All that this package uses of TorchScript, which torch has deprecated: no other file names `torch.jit` or its graphs.
+
+Without it in torch, whatever is exported by torch.export works as ever.  No model is a script then, and the route by a
+trace says that torch lacks it (`required`).  So the day torch drops it, this file and the two routes go.
+
+The tracer's interface in `torch._C` has no stubs; here it has types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from purexport.errors import ExportError
+
+if TYPE_CHECKING:
+    from torch._jit_internal import is_scripting
+    from torch.jit import ScriptFunction, ScriptModule
+    from torch.jit import _trace as tracer
+
+    PRESENT = True
+else:
+    try:
+        from torch._jit_internal import is_scripting
+        from torch.jit import ScriptFunction, ScriptModule
+        from torch.jit import _trace as tracer
+
+        PRESENT = hasattr(torch._C, "_create_graph_by_tracing")
+    except ImportError:
+        PRESENT, tracer = False, None
+
+        class ScriptModule(torch.nn.Module):
+            """A class of which nothing is an instance."""
+
+        class ScriptFunction:
+            """The same for functions."""
+
+        def is_scripting() -> bool:
+            """Nothing is compiled to a script."""
+            return False
+
+
+SCRIPTS = (ScriptModule, ScriptFunction)
+"""What is a script."""
+
+MODULES = (torch.nn.Module, ScriptModule, getattr(torch._C, "ScriptModule", ScriptModule))
+"""What has attributes in a script."""
+
+
+def required() -> None:
+    """Raises ExportError where torch has no tracer."""
+    if not PRESENT:
+        raise ExportError(
+            f"torch {torch.__version__} has no torch.jit, by which a trace is recorded; use capture='export'",
+            code="no-torchscript",
+        )
+
+
+def is_script(model: Any) -> bool:
+    """Whether a model is a scripted module or function."""
+    return isinstance(model, SCRIPTS)
+
+
+def _of_torch(name: str) -> Callable[..., Any]:
+    """A function of `torch._C`; where torch lacks it, one that says so."""
+
+    def missing(*args: Any) -> Any:
+        required()
+        raise AttributeError(f"torch._C has no {name}")
+
+    found: Callable[..., Any] = getattr(torch._C, name, missing)
+    return found
+
+
+TracerWarning: type[Warning] = tracer.TracerWarning if PRESENT else UserWarning
+
+# schemas of operators, those of scripts included
+find_schema = _of_torch("_get_schema")
+find_schemas = _of_torch("_jit_get_schemas_for_operator")
+
+# the tracer: a trace as a graph, its state in this thread, the value in it that stands for a tensor
+create_graph = _of_torch("_create_graph_by_tracing")
+tracing_state: Callable[[], Any] = getattr(torch._C, "_get_tracing_state", lambda: None)
+set_tracing_state = _of_torch("_set_tracing_state")
+is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
+value_of = _of_torch("_get_value_trace")
+set_value = _of_torch("_set_value_trace")
+
+# graphs: run, without dead nodes, with calls and forks inlined
+run_graph = _of_torch("_jit_interpret_graph")
+remove_dead = _of_torch("_jit_pass_dce")
+inline = _of_torch("_jit_pass_inline")
+inline_forks = _of_torch("_jit_pass_inline_fork_wait")
+
+
+def trace(model: Any, args: tuple[Any, ...]) -> Any:
+    """torch's own trace of a module, which is a script."""
+    required()
+    from torch.jit import trace as traced
+
+    return traced(model, args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]

@@ -1,0 +1,177 @@
+"""A fixed part of the tests with other releases of torch, each in an environment of its own.
+
+    python tools/torches.py                        # all rows of ROWS: about 7 GB are downloaded for each
+    python tools/torches.py 2.6.0 2.15.0           # some of them
+    python tools/torches.py 2.6.0 --every 25       # a smaller part
+    python tools/torches.py 2.6.0 --python .venv/bin/python   # an environment that is there already
+
+Which tests: all folders of tests that depend on torch (`FOLDERS`), and of these every fifth test, by a checksum of its
+name. So the part is the same at each run and with each release, and a new test does not change which others are in it.
+What does not depend on torch is tested by tools/matrix.py.
+
+pip takes the newest onnx, onnxruntime and torchvision that go with a release of torch. An environment is deleted
+before the next one is made. Exits with 1 where a test fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("aten", "capture", "cli", "comparison", "compat", "distributed", "facts", "functionalize", "graph")
+FOLDERS += ("language", "lowering", "models", "shapes", "torch_patches", "weights")
+FILES = ("test_dtypes", "test_export", "test_export_limits", "test_quantized_export", "test_verification")
+PACKAGES = ("torchvision", "onnx", "onnxruntime", "rich", "pytest", "pytest-xdist", "setuptools")
+EVERY = 5
+
+# torch, Python, numpy: the oldest Python with the oldest numpy, the newest with the newest, and what lies between
+ROWS = (
+    ("2.6.0", "3.10", "1.24.4"),
+    ("2.7.1", "3.11", "1.26.4"),
+    ("2.8.0", "3.12", "2.1.3"),
+    ("2.9.1", "3.13", "2.2.6"),
+    ("2.10.0", "3.12", ""),
+    ("2.11.0", "3.13", ""),
+    ("2.12.1", "3.10", ""),
+    ("2.13.0", "3.11", ""),
+    ("2.14.1", "3.11", ""),
+    ("2.15.0", "3.13", ""),
+)
+HEAD = """\
+| torch | Python | numpy | onnx | onnxruntime | every | passed | skipped | expected to fail | failed | s |
+|---|---|---|---|---|---|---|---|---|---|---|"""
+SHOW = """
+import importlib.metadata, platform
+names = "torch", "numpy", "onnx", "onnxruntime"
+print(names[0], importlib.metadata.version(names[0]))
+print("Python", platform.python_version())
+for name in names[1:]:
+    try:
+        print(name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        pass
+"""
+
+
+def pytest_addoption(parser: Any) -> None:
+    """This file is the plugin of pytest, too, which leaves tests out."""
+    parser.addoption("--every", type=int, default=EVERY, help="one test of so many")
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    every = config.getoption("--every")
+    taken = [item for item in items if zlib.crc32(item.nodeid.encode()) % every == 0]
+    config.hook.pytest_deselected(items=[item for item in items if zlib.crc32(item.nodeid.encode()) % every])
+    items[:] = taken
+
+
+@dataclass
+class Row:
+    """What became of one release."""
+
+    torch: str
+    every: int
+    versions: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    output: str = ""
+
+    @property
+    def failed(self) -> int:
+        return sum(self.counts.get(word, 0) for word in ("failed", "error", "errors"))
+
+    def __str__(self) -> str:
+        names = ("Python", "numpy", "onnx", "onnxruntime")
+        cells = [self.versions.get("torch", self.torch), *(self.versions.get(name, "-") for name in names)]
+        counts = [self.counts.get(word, 0) for word in ("passed", "skipped", "xfailed")]
+        return f"| {' | '.join(map(str, [*cells, self.every, *counts, self.failed]))} | {self.seconds:.0f} |"
+
+
+def run(command: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
+
+
+def found_python(version: str) -> str | None:
+    """An interpreter of that version: on the path, or of pyenv."""
+    on_path = shutil.which(f"python{version}")
+    places = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+    for path in [*([on_path] if on_path else []), *map(str, places)]:
+        said = run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+        if said.returncode == 0 and said.stdout.strip() == version:
+            return path
+    return None
+
+
+def environment(python: str, torch: str, numpy: str, home: Path) -> tuple[str, str]:
+    """The Python of a new environment with torch and the packages; what went wrong."""
+    made = run([python, "-m", "venv", home])
+    inside = home / ("Scripts" if os.name == "nt" else "bin") / "python"
+    pip = [inside, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--disable-pip-version-check"]
+    wanted = [f"torch=={torch}", f"numpy=={numpy}" if numpy else "numpy", *PACKAGES]
+    done = made if made.returncode else run([*pip, *wanted])
+    return str(inside), done.stdout + done.stderr if done.returncode else ""
+
+
+def tested(python: str, row: Row) -> None:
+    """Run the part of the tests; the row gets what came out."""
+    row.versions = dict(line.split() for line in run([python, "-c", SHOW]).stdout.splitlines())
+    places = [f"tests/{folder}" for folder in FOLDERS] + [f"tests/{file}.py" for file in FILES]
+    options = ["-q", "-p", "tools.torches", "-p", "no:cacheprovider", "--every", row.every, "-rfE", "--tb=short"]
+    start = time.monotonic()
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = run([python, "-m", "pytest", *options, *places], cwd=ROOT, env=variables)
+    row.seconds = time.monotonic() - start
+    row.output = done.stdout + done.stderr
+    last = next((line for line in reversed(done.stdout.splitlines()) if re.search(r"\d+ \w+.* in [\d.]+s", line)), "")
+    row.counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("releases", nargs="*", metavar="TORCH", help="releases of torch (default: all of ROWS)")
+    parser.add_argument("--every", type=int, default=EVERY, metavar="N", help=f"one test of N (default: {EVERY})")
+    parser.add_argument("--python", metavar="FILE", help="an environment that has torch and the packages: make none")
+    parser.add_argument("--log", metavar="FOLDER", help="write what pytest says of each release there")
+    args = parser.parse_args()
+    rows = [row for row in ROWS if not args.releases or row[0] in args.releases]
+    unknown = set(args.releases) - {row[0] for row in ROWS}
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: no row of ROWS; the rows are {', '.join(row[0] for row in ROWS)}")
+    print(HEAD, flush=True)
+    failed = 0
+    for torch, version, numpy in rows:
+        row = Row(torch, args.every)
+        with tempfile.TemporaryDirectory(prefix="torches-") as home:
+            python, problem = args.python or found_python(version), ""
+            if python is None:
+                problem = f"no Python {version} is here"
+            elif not args.python:
+                python, problem = environment(python, torch, numpy, Path(home))
+            if python is None or problem:
+                row.output = problem
+            else:
+                tested(python, row)
+        print(row, flush=True)
+        if args.log:
+            Path(args.log).mkdir(parents=True, exist_ok=True)
+            (Path(args.log) / f"torch-{torch}.txt").write_text(row.output)
+        if row.failed or not row.counts.get("passed"):
+            failed += 1
+            print(row.output[-4000:], file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
