@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from proto_schema import operators, runtimes
 from proto_schema.quantization import Scheme, needed_opset
 from proto_schema.quantization.model import TARGETS, Target
+from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError

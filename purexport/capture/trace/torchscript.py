@@ -12,7 +12,6 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch.jit import _trace as jit_trace
 from torch.nn import functional
 
+from proto_schema.records import dataclass
 from purexport.aten import scalars
 from purexport.aten.graph import (
     INSIDE_TORCH,

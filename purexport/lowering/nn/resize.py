@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import operator_of
 from purexport.errors import UnsupportedForm

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from proto_schema.payload import FileRange, LazyPayload, Payload
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of
