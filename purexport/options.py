@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proto_schema import operators, runtimes
-from proto_schema.quantization import Scheme, needed_opset
-from proto_schema.quantization.model import TARGETS, Target
 from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError
+
+if TYPE_CHECKING:
+    from proto_schema.quantization import Scheme
+    from proto_schema.quantization.model import Target
 
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 MUTATION_POLICIES = ("warn", "error", "io")
@@ -118,7 +120,11 @@ class Options:
         if self.opset_version is not None:
             return self.opset_version
         asked = self.quantization
-        return DEFAULT_OPSET if asked is None else max(DEFAULT_OPSET, needed_opset(asked.scheme, target=asked.target))
+        if asked is None:
+            return DEFAULT_OPSET
+        from proto_schema.quantization import needed_opset
+
+        return max(DEFAULT_OPSET, needed_opset(asked.scheme, target=asked.target))
 
     @property
     def quantization(self) -> Quantization | None:
@@ -172,6 +178,9 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
 
     Raises ValueError for anything else.
     """
+    from proto_schema.quantization import Scheme
+    from proto_schema.quantization.model import TARGETS
+
     if isinstance(asked, Mapping):
         given = dict(asked)
         target = given.pop("target", target)
@@ -228,6 +237,8 @@ def _check_quantization(asked: Quantization | None, opset: int | None, with_weig
         return
     if not with_weights:
         raise ValueError("quantize needs the weights in the file; leave export_params=False out")
+    from proto_schema.quantization import needed_opset
+
     needed = needed_opset(asked.scheme, target=asked.target)
     if opset is not None and opset < needed:
         integers = asked.scheme.kind.family == "integer" and asked.scheme.block_size != 0

@@ -9,7 +9,6 @@ scheme costs hides no fault.
 from __future__ import annotations
 
 from proto_schema.onnx import ModelProto
-from proto_schema.quantization import dequantized, quantize
 from purexport.capture.core.mode import copied
 from purexport.compat.past_options import arguments_of
 from purexport.errors import ExportError
@@ -29,6 +28,8 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
     asked = run.options.quantization
     if asked is None:
         return program
+    from proto_schema.quantization import quantize
+
     before = program.model_proto
     try:
         program.model_proto = quantize(before, asked.scheme, target=asked.target)
@@ -40,6 +41,8 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
 
 
 def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantization) -> None:
+    from proto_schema.quantization import dequantized
+
     options = run.options
     bounds = tolerance(before, options.rtol, options.atol)
     meant = ONNXProgram(

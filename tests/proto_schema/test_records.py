@@ -60,7 +60,14 @@ def _one(decorate: Callable[..., Any], **options: Any) -> Any:
     return Item
 
 
-ROWS = [(_fields, (3,)), (_fields, (3, ["a"], 8)), (_inherited, ()), (_inherited, (2, (3,))), (_one, ()), (_one, (0.5,))]
+ROWS = [
+    (_fields, (3,)),
+    (_fields, (3, ["a"], 8)),
+    (_inherited, ()),
+    (_inherited, (2, (3,))),
+    (_one, ()),
+    (_one, (0.5,)),
+]
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"frozen": True},
