@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from ctypes import c_float
-from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral, Real
 from operator import index
 from typing import Any
 
 from proto_schema.onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
+from proto_schema.records import dataclass
 
 __all__ = [
     "FIELD_OF_TYPE",

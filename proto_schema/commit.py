@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TypeAlias
 
@@ -33,6 +33,7 @@ from proto_schema.meter import Meter
 from proto_schema.naming import fresh_name, temporary_name
 from proto_schema.owned import Surroundings, data_of
 from proto_schema.payload import BytesLike
+from proto_schema.records import dataclass
 from proto_schema.targets import Kind, judge
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TypeAlias, TypeVar, cast
 
@@ -21,6 +21,7 @@ from proto_schema.fields import Field, Message, fields_to
 from proto_schema.marks import mark, size_of_data
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import BytesLike, Payload, address, byte_view, nbytes
+from proto_schema.records import dataclass
 
 M = TypeVar("M", bound=Message)
 Change: TypeAlias = Callable[[TensorProto], TensorProto]

@@ -12,10 +12,10 @@ numpy, and nothing of torch. A name of numpy or ml_dtypes is torch's too, where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from proto_schema.onnx import TensorProto
+from proto_schema.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from threading import Lock
 
 from proto_schema.errors import ExternalDataError
@@ -22,6 +21,7 @@ from proto_schema.fields import Message
 from proto_schema.generate import finder
 from proto_schema.onnx import StringStringEntryProto, TensorProto
 from proto_schema.payload import KEEPS_OPEN, FileMap, FileRange, Stamp, changed, stamp_of
+from proto_schema.records import dataclass
 
 KEYS = ("location", "offset", "length", "checksum", "basepath")
 _FOLLOW_NOT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)

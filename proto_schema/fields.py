@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from proto_schema.payload import byte_view
+from proto_schema.records import dataclass
 from proto_schema.wire import I32, I64, LEN, VARINT
 
 if TYPE_CHECKING:

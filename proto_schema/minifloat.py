@@ -11,11 +11,12 @@ Sources: the onnx "Float stored in 8 bits", "4 bits" and "6 bits" technical page
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+
+from proto_schema.records import dataclass
 
 __all__ = ["FORMATS", "Format", "bfloat16_codes", "codes", "float8e8m0_codes"]
 

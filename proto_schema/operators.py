@@ -12,9 +12,10 @@ import json
 import pkgutil
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
+
+from proto_schema.records import dataclass
 
 __all__ = [
     "Attribute",

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from proto_schema.records import dataclass
 
 __all__ = ["Release", "newest", "release", "releases"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from proto_schema.copying import by_kernel
 from proto_schema.generate import SMALL
 from proto_schema.payload import CHUNK, BytesLike, Payload, address, byte_view, file_range, nbytes
+from proto_schema.records import dataclass
 from proto_schema.saving import Work
 from proto_schema.units import size_text
 

@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 from proto_schema.archive import model_name, tar_parts
@@ -33,6 +33,7 @@ from proto_schema.naming import data_names, fitted
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.owned import READ_ONLY, Surroundings, is_checkpoint
 from proto_schema.payload import BytesLike, Stamp, changed, nbytes, stamp_of
+from proto_schema.records import dataclass
 from proto_schema.references import referred
 from proto_schema.resume import partial_space, write_resumable
 from proto_schema.targets import judge

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proto_schema import operators, runtimes
-from proto_schema.quantization import Scheme, needed_opset
-from proto_schema.quantization.model import TARGETS, Target
+from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded for exports that ask for them
     from proto_schema.calibration import Options as Activations
+    from proto_schema.quantization import Scheme
+    from proto_schema.quantization.model import Target
 
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 RUNTIME = "onnxruntime"  # the target whose files may have operators of com.microsoft
@@ -185,6 +185,8 @@ class Quantization(NamedTuple):
         """The first opset that has what it takes."""
         if self.activations is not None:
             return 13 if self.activations.per_channel else 10
+        from proto_schema.quantization import needed_opset
+
         return needed_opset(self.scheme, target=self.target)
 
 
@@ -193,6 +195,9 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
 
     Raises ValueError for anything else.
     """
+    from proto_schema.quantization import Scheme
+    from proto_schema.quantization.model import TARGETS
+
     if isinstance(asked, Mapping):
         given = dict(asked)
         if "activations" in given:
@@ -210,7 +215,8 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
 
 
 def _with_activations(given: dict[str, Any]) -> Quantization:
-    from proto_schema.calibration import Options as Activations  # few exports ask for them
+    from proto_schema.calibration import Options as Activations
+    from proto_schema.quantization import Scheme
 
     if given.pop("target", "onnx") != "onnx":
         raise ValueError(

@@ -6,12 +6,13 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import torch
 
 import proto_schema as ps
+from proto_schema.records import dataclass
 from proto_schema.saveplan import SavePlan
 from purexport.capture.core.structures import Path, Step, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor

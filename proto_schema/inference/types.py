@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from proto_schema.onnx import TensorProto, TensorShapeProto, TypeProto
+from proto_schema.records import dataclass
 from proto_schema.sizes import Dim, Size
 
 MOST = 64  # elements of a content

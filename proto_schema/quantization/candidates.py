@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from proto_schema.attributes import get_attribute_value
@@ -20,6 +20,7 @@ from proto_schema.payload import nbytes
 from proto_schema.quantization import experts
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
+from proto_schema.records import dataclass
 
 STANDARD = ("", "ai.onnx")
 

@@ -9,11 +9,12 @@ even. Scales are those that the file will hold: they are rounded to its type bef
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from proto_schema.records import dataclass
 
 __all__ = ["Blocks", "Grid", "Rounding", "as_codes", "encoded", "extremes", "in_blocks", "ranges"]
 

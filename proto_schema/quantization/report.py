@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from proto_schema.dtypes import DTYPES, element_count, type_name
@@ -13,6 +13,7 @@ from proto_schema.quantization.arranged import prepared
 from proto_schema.quantization.candidates import Weight, bytes_of, candidates
 from proto_schema.quantization.model import Rewriting, Target
 from proto_schema.quantization.scheme import Scheme
+from proto_schema.records import dataclass
 from proto_schema.units import size_text
 
 

@@ -6,11 +6,12 @@ A scheme is made of a type's name, or of a mapping with the names of its fields,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from proto_schema.onnx import TensorProto
+from proto_schema.records import dataclass
 
 __all__ = ["TYPES", "Kind", "Scheme"]
 

@@ -12,7 +12,6 @@ column, or a scale of the scales is wanted, the source is read once before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +24,7 @@ from proto_schema.quantization import floats, integers
 from proto_schema.quantization.elements import cut, extended, filled, packed, singles, stored
 from proto_schema.quantization.integers import Grid, Rounding
 from proto_schema.quantization.scheme import Scheme
+from proto_schema.records import dataclass
 from proto_schema.threads import in_order
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -16,12 +16,13 @@ import functools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from proto_schema.records import dataclass
 from purexport.aten.memory import storage_of
 from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError

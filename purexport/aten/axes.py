@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from proto_schema.records import dataclass
 
 Axes = dict[int, str]
 

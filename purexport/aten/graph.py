@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from proto_schema.payload import Payload
+from proto_schema.records import dataclass
 from proto_schema.sizes import Size
 from purexport.aten.names import base_of
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import Arg
 from purexport.aten.names import operator_of, parsed, schema_of
 

@@ -7,7 +7,8 @@ names the cause for programs, and stays the same when the text changes: `purexpo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from proto_schema.records import dataclass
 
 
 class ExportError(RuntimeError):

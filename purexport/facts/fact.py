@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import Call, Value
 from purexport.aten.names import parsed
 

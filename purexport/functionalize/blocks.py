@@ -14,9 +14,10 @@ further variable that becomes another tensor.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import AtenGraph, Block, Call, TensorType, Value, map_values, values_in
 from purexport.functionalize.storages import Alias, Written
 

@@ -11,11 +11,12 @@ export is refused.  Graphs without writes pass through unchanged.  Branches and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values, values_in
 from purexport.aten.schema import Signature, signature
 from purexport.errors import ExportError

@@ -7,10 +7,11 @@ that the model writes to gets an output in the same way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import Input
 from purexport.aten.unique_names import UniqueNames
 from purexport.errors import ExportError

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import Call, Input, Value
 
 

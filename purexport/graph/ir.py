@@ -8,12 +8,13 @@ Constants are torch tensors: exact in every dtype, and never copied from the mod
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 from proto_schema.payload import Payload
+from proto_schema.records import dataclass
 from purexport.aten.graph import Dim, Source
 
 Shape = tuple[Dim, ...] | None

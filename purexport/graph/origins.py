@@ -10,11 +10,11 @@ from __future__ import annotations
 import bisect
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
 from proto_schema.payload import CHUNK, FileRange, Payload
+from proto_schema.records import dataclass
 from purexport.graph.payloads import TensorPayload, payload
 
 

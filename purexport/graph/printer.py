@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
 import proto_schema as ps
 from proto_schema.dtypes import DTYPES
+from proto_schema.records import dataclass
 from purexport.graph.ir import Graph
 
 Kinds = ps.AttributeProto

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten import scalars

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+from proto_schema.records import dataclass
 from purexport.aten.schema import signature
 from purexport.lowering.complex.by_parts import rule_by_parts
 from purexport.lowering.core.registry import COMPLEX, TRAINING, Rule, declared, declared_by_parts

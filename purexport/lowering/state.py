@@ -7,9 +7,10 @@ the walk itself as one function, `LowerCalls`, so that no file needs to know the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from proto_schema.records import dataclass
 from purexport.aten.graph import Call, Source
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import Gap

@@ -7,13 +7,13 @@ computes with, since a float32 result of float16 arithmetic has the errors of fl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
 
 import proto_schema as ps
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.capture.core.mode import copied, preserved
 from purexport.capture.core.structures import results_in

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proto_schema.records import dataclass
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core import names
 from purexport.capture.core.request import Captured, argument_names

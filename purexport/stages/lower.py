@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Arg, Call, TensorType, Value
 from purexport.aten.schema import number_parameters

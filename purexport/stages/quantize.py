@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from proto_schema.onnx import ModelProto
-from proto_schema.quantization import dequantized, quantize
 from purexport.capture.core.mode import copied
 from purexport.compat.past_options import arguments_of
 from purexport.errors import ExportError
@@ -41,6 +40,8 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
     asked = run.options.quantization
     if asked is None:
         return program
+    from proto_schema.quantization import quantize
+
     before = program.model_proto
     if asked.activations is not None:
         return _calibrated(run, program, asked)
@@ -146,6 +147,8 @@ def _apart(found: Iterable[Any], wanted: Iterable[Any]) -> float:
 
 
 def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantization) -> None:
+    from proto_schema.quantization import dequantized
+
     options = run.options
     bounds = tolerance(before, options.rtol, options.atol)
     meant = ONNXProgram(

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from proto_schema.collection import paused_collection
+from proto_schema.records import dataclass
 from purexport.aten.autograd_functions import recording
 from purexport.capture.choose import check_choice
 from purexport.capture.core.free_axes import FreeAxes

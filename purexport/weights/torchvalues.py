@@ -9,10 +9,10 @@ gives it: arguments may be shared, so that each of them can be large and be give
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from proto_schema.dtypes import DTYPES
+from proto_schema.records import dataclass
 from purexport.errors import WeightsError
 from purexport.weights.stored import shown, size_of
 from purexport.weights.unpickle import MOST_ARGUMENTS, set_item

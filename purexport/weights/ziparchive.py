@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from itertools import pairwise
 
+from proto_schema.records import dataclass
 from purexport.weights.stored import CheckpointFile, shown
 
 _END = struct.Struct("<4s4H2LH")  # the end of the central directory

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.axes import Axes, own_name
 from purexport.aten.unique_names import UniqueNames
 from purexport.capture.core.structures import Path, joined

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+
+from proto_schema.records import dataclass
 
 
 def is_valueless(tensor: Any) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.axes import Axes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.unique_names import distinct

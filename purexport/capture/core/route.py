@@ -7,9 +7,10 @@ Invariant: no other code compares the names of routes.  `Captured` states what a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from proto_schema.records import dataclass
 from purexport.capture.core.request import Captured, Request
 
 

@@ -12,12 +12,13 @@ import copy
 import dataclasses
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 
+from proto_schema.records import dataclass
 from purexport.errors import ExportError
 from purexport.torch_patches.tracer import untraced
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.torch_patches.calls import operators_handed_to
 from purexport.torch_patches.torch_jit import remove_dead, run_graph
 

@@ -9,11 +9,12 @@ https://numpy.org/doc/stable/user/basics.indexing.html.  An index that this modu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.memory import share_memory
 from purexport.torch_patches.tracer import untraced
 

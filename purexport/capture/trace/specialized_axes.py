@@ -21,11 +21,11 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, Source, Value
 from purexport.capture.trace import probes

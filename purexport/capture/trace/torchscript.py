@@ -12,13 +12,13 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from proto_schema.records import dataclass
 from purexport.aten import scalars
 from purexport.aten.graph import (
     INSIDE_TORCH,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET, Functions, Slot
 from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature

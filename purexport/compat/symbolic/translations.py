@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import name_of, operator_of
 from purexport.aten.schema import MISSING, Parameter, signature

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from typing import Any
 
 import torch
 
 import proto_schema as ps
+from proto_schema.records import dataclass
 from purexport.aten.graph import Source
 from purexport.graph.build import build_node, raw_tensor
 from purexport.graph.ir import Graph, Node, Value

@@ -12,11 +12,12 @@ What grows in them are the lists of a graph, the sizes and the remarks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from proto_schema.inference.site import Scope
+from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten.graph import Call, Source, TensorType, Type

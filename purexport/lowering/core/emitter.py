@@ -21,13 +21,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from proto_schema import operators
 from proto_schema.inference.site import Scope
+from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from proto_schema.sizes import Size
 from purexport import dtypes

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from proto_schema.records import dataclass
 from purexport.aten.schema import signature
 from purexport.lowering.core.emitter import Emitter
 

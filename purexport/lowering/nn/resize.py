@@ -15,11 +15,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import operator_of
 from purexport.errors import UnsupportedForm
@@ -219,9 +219,9 @@ def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale
     old = op.dim(value, axis)
     behind = list(range(1, value.rank - axis))
     parts = []
-    for at, weight in _taps(op, method, old, new, _step(op, method, old, new, scale)):
+    for at, share in _taps(op, method, old, new, _step(op, method, old, new, scale)):
         read = op.Gather(value, at, axis=axis)
-        weight = op.cast(weight, value.dtype)
+        weight = op.cast(share, value.dtype)
         parts.append(op.Mul(read, op.Unsqueeze(weight, behind) if behind else weight))
     return functools.reduce(op.Add, parts)
 

@@ -8,9 +8,9 @@ transpose. A cell is a layer of one step. Packed sequences are packed and unpack
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter

@@ -10,11 +10,11 @@ A pair is not a `Value`: an ordinary rule cannot take one by accident, and the l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import Dim
 from purexport.graph.ir import Value

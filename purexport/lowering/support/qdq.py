@@ -10,11 +10,12 @@ zero point before it rounds. So a number that is a tie up to its last bit may be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.dtypes import FLOAT, INT8, INT16, INT32, INT64, UINT8, UINT16
 from purexport.errors import UnsupportedForm

@@ -6,9 +6,9 @@ Source: the enum ggml_type of llama.cpp. Codes that are missing here were remove
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from proto_schema.onnx import TensorProto
+from proto_schema.records import dataclass
 from purexport.weights.gguf import blocks, grids
 from purexport.weights.gguf.bits import Blocks, Floats, Parts
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from proto_schema.payload import FileRange, LazyPayload, Payload
+from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of
@@ -26,11 +26,11 @@ from purexport.capture.core.structures import mapped, tensors_in
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
 from purexport.graph.ir import Graph
 from purexport.torch_patches.torch_jit import ScriptModule
-from purexport.weights.checkpoint import Checkpoint
-from purexport.weights.convert import cast
-from purexport.weights.match import MOST_LISTED, Wanted, match
 from purexport.weights.model.mapped import Mapped
-from purexport.weights.stored import Stored
+
+if TYPE_CHECKING:  # what reads checkpoints is loaded for models that get weights from outside
+    from purexport.weights.match import Wanted
+    from purexport.weights.stored import Stored
 
 SMALL = 1 << 16  # bytes of a tensor that is read at once where it cannot be mapped, so that rules see its values
 LARGEST_VERIFIED = 1 << 30
@@ -51,6 +51,8 @@ class Slot(Owned):
 
     def wanted(self) -> Wanted:
         """What a checkpoint must hold."""
+        from purexport.weights.match import Wanted
+
         # a plain attribute may be made anew in each call: the graph shows whether it is missed, but not of a number
         required = self.persistent or (self.valueless and (self.kind == "buffer" or self.own.numel() == 1))
         return Wanted(tuple(self.names), _code(self.own), tuple(self.own.shape), not self.persistent, required)
@@ -89,9 +91,14 @@ class Attached:
             )
         self.slots = found
         if weights is not None:
-            self._open(weights if isinstance(weights, Checkpoint) else Checkpoint(weights))
+            self._open(weights)
 
-    def _open(self, checkpoint: Checkpoint) -> None:
+    def _open(self, given: Any) -> None:
+        from purexport.weights.checkpoint import Checkpoint
+        from purexport.weights.convert import cast
+        from purexport.weights.match import match
+
+        checkpoint = given if isinstance(given, Checkpoint) else Checkpoint(given)
         weights = checkpoint.open()
         wanted = [slot.wanted() for slot in self.slots]
         found = match(weights, wanted, strict=checkpoint.strict, cast=checkpoint.cast)
@@ -140,6 +147,8 @@ class Attached:
             empty = [slot for slot in self.slots if slot.valueless and slot.kind == "constant" and slot.stored is None]
             if not empty:
                 raise
+            from purexport.weights.match import MOST_LISTED
+
             names = ", ".join(repr(slot.names[0]) for slot in empty[:MOST_LISTED])
             raise WeightsError(
                 f"{failure}\n(no values were given for attributes that may be needed: {names}; "
@@ -197,6 +206,8 @@ class Attached:
         absent = [value for value in graph.initializers() if isinstance(value.stored, Absent)]
         if not absent:
             return
+        from purexport.weights.match import MOST_LISTED
+
         lines = [f"  {value.stored!r}" for value in absent[:MOST_LISTED]]
         more = [f"  and {len(absent) - MOST_LISTED} more"] if len(absent) > MOST_LISTED else []
         raise WeightsError(
