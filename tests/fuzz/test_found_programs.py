@@ -485,6 +485,13 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         LESS,
         refused="a write through a view that overlaps itself",
     ),
+    Found(
+        "pieces-of-bytes-and-halves",
+        "v0 = torch.unbind(x0, 0)[-1]\nv1 = x1.split(2, 0)[-1]\nv2 = x2.split(2, 0)[0]",
+        "v0 v1 v2",
+        {"x0": ("uint8", ("n", 1)), "x1": ("float16", ("n", 1)), "x2": ("bool", ("n",))},
+        ({"n": 4}, {"n": 5}),
+    ),
 ]
 
 

@@ -101,9 +101,12 @@ _COMPARING = frozenset(
     ["Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "TopK", "Clip", "Less", "Greater"]
 )
 _HALVES = (FLOAT16, BFLOAT16)
-# what a dtype means is what these are for
+# what a dtype means is what these are for, or their results cannot be cast back
 _EXACT = frozenset(
-    ["Cast", "CastLike", "BitCast", "Identity", "QuantizeLinear", "DequantizeLinear", "Loop", "If", "Scan", "Constant"]
+    [
+        *("Cast", "CastLike", "BitCast", "Identity", "QuantizeLinear", "DequantizeLinear", "Loop", "If", "Scan"),
+        *("Constant", "SplitToSequence"),
+    ]
 )
 
 
