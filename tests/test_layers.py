@@ -53,8 +53,8 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "language": (
         "language",
-        "pipeline fusion helpers compat comparison program weights.model lowering capture weights graph functionalize fx "
-        "shapes facts aten base toolkit",
+        "pipeline fusion helpers compat comparison program weights.model lowering capture weights graph functionalize "
+        "fx shapes facts aten base toolkit",
     ),
     "models": ("operators", ""),
     "helpers": (

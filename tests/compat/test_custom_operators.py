@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import purexport
-from purexport.compat.symbolic.registry import REGISTRY
+from purexport.compat.symbolic.registry import RECORDED_AS, REGISTRY
 from purexport.symbolic_helper import (
     _if_scalar_type_as,
     _scalar,
@@ -255,6 +255,7 @@ def said_by(symbolics: Mapping[str, int], asked: int, **options: Any) -> list[st
 
 # registered at, asked opset, the table, words of the only warning
 IDLE: list[tuple[dict[str, int], int, dict[str, Any], str]] = [
+    ({"pxtest::foo": 9, "aten::no_such": 9, "pxelsewhere::bar": 9}, 20, {"pxtest::foo": table_rule}, "no_such did not"),
     ({"pxtest::foo": 9}, 20, {}, r"Mull is no operator of ONNX; did you mean Mul\? If not, name its domain"),
     ({"pxtest::fooo": 9}, 20, {"pxtest::foo": table_rule}, "pxtest::fooo did not run.*; did you mean pxtest::foo"),
     ({"aten::add": 18}, 17, {"pxtest::foo": table_rule}, "aten::add did not run.* registered from opset 18 on, and"),
@@ -276,6 +277,47 @@ def test_an_empty_namespace_is_that_of_aten() -> None:
     with registered("::elu", lambda g, x, *_: g.op("my::Elu", x)):
         assert nodes(export(Elu(), "trace")) == ["my::Elu"]
     assert nodes(export(Elu(), "trace")) == ["Elu"]
+
+
+SECOND_NAMES: list[tuple[str, Callable[..., Any], tuple[str, ...]]] = [
+    # what is registered, a model that calls it by that name, the routes that record it by another or this one
+    ("::inverse", torch.inverse, ("trace", "export")),
+    ("aten::det", torch.det, ("trace", "export")),
+    ("aten::clip", lambda x: torch.clip(x, 0, 1), ("trace", "export")),
+    ("aten::true_divide", lambda x: torch.true_divide(x, 2), ("trace", "export")),
+    ("aten::__and_", lambda x: (x > 0) & (x < 1), ("trace",)),  # as torch.onnx has it
+]
+
+
+@pytest.mark.parametrize(("name", "model", "routes"), SECOND_NAMES, ids=[row[0] for row in SECOND_NAMES])
+def test_an_operator_with_two_names(name: str, model: Callable[..., Any], routes: tuple[str, ...]) -> None:
+    with registered(name, lambda g, x, *_: g.op("my::Hit", x)):
+        for route in routes:
+            program = purexport.export(lambda x: model(x), (torch.eye(3),), capture=route)
+            assert nodes(program)[-1] == "my::Hit"
+
+
+def test_what_is_registered_for_the_recorded_name_goes_first() -> None:
+    with (
+        registered("::inverse", lambda g, x: g.op("my::A", x)),
+        registered("::linalg_inv", lambda g, x: g.op("my::B", x)),
+    ):
+        for route, kind in (("trace", "my::B"), ("export", "my::A")):
+            assert nodes(purexport.export(lambda x: torch.inverse(x), (torch.eye(3),), capture=route)) == [kind]
+
+
+@pytest.mark.parametrize("name", RECORDED_AS)
+def test_second_names_have_the_arguments_of_the_first(name: str) -> None:
+    def arguments(base: str) -> list[list[str]]:
+        packet = getattr(torch.ops.aten, base.removeprefix("aten::"))
+        schemas = [getattr(packet, overload)._schema for overload in packet.overloads() if "out" not in overload]
+        return [[str(item.type) for item in schema.arguments] for schema in schemas]
+
+    assert [found for found in arguments(name) if found not in arguments(RECORDED_AS[name])] == []
+    if ["Tensor"] in arguments(name):
+        packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+        trace = torch.jit.trace(lambda x: packet(x), torch.eye(3) * 0.5, check_trace=False)
+        assert RECORDED_AS[name] in [node.kind() for node in trace.graph.nodes()]
 
 
 NUMBERS = [

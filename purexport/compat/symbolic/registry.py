@@ -13,7 +13,24 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+# second names of operators, and the names under which torch's tracer records them; the arguments are the same
+_SECOND_NAMES = """
+    absolute:abs adjoint:mH arccos:acos arccosh:acosh arcsin:asin arcsinh:asinh arctan:atan arctan2:atan2 arctanh:atanh
+    clip:clamp det:linalg_det divide:div fix:trunc ger:outer greater:gt greater_equal:ge inverse:linalg_inv less:lt
+    less_equal:le linalg_matmul:matmul matrix_exp:linalg_matrix_exp matrix_power:linalg_matrix_power moveaxis:movedim
+    multiply:mul negative:neg not_equal:ne orgqr:linalg_householder_product special_digamma:digamma special_erf:erf
+    special_erfc:erfc special_erfinv:erfinv special_exp2:exp2 special_expit:sigmoid special_expm1:expm1
+    special_gammaln:lgamma special_i0:i0 special_log1p:log1p special_log_softmax:log_softmax special_logit:logit
+    special_logsumexp:logsumexp special_multigammaln:mvlgamma special_polygamma:polygamma special_psi:digamma
+    special_round:round special_sinc:sinc special_softmax:softmax special_xlogy:xlogy subtract:sub swapaxes:transpose
+    swapdims:transpose true_divide:div
+"""
+RECORDED_AS = {
+    f"aten::{name}": f"aten::{recorded}"
+    for name, _, recorded in (pair.partition(":") for pair in _SECOND_NAMES.split())
+}
 _NAME = re.compile(r"([A-Za-z_][\w.]*)?::[A-Za-z_]\w*(\.\w+)?")
+_CUT = re.compile(r"^(aten::__[a-z]+_)$")  # torch.onnx takes one underscore off the end of a name, as of in-place ones
 
 
 class Registry:
@@ -78,9 +95,10 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 
 def _checked(name: str, opset: int) -> str:
-    """The name with its namespace: an empty one is that of ATen, as in torch.onnx."""
+    """The name with its namespace: an empty one is that of ATen, and `aten::__and_` is `aten::__and__`, as there."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no operator name; write it with its namespace, as in 'mydomain::foo'")
     if not isinstance(opset, int) or isinstance(opset, bool) or opset < 1:
         raise ValueError(f"opset_version={opset!r} is no opset; give the first one that the function is for")
-    return f"aten{name}" if name.startswith("::") else name
+    name = f"aten{name}" if name.startswith("::") else name
+    return _CUT.sub(r"\1_", name)

@@ -18,7 +18,7 @@ from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET, Functions, Slot
 from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature
 from purexport.compat.symbolic.context import GraphContext
-from purexport.compat.symbolic.registry import REGISTRY
+from purexport.compat.symbolic.registry import RECORDED_AS, REGISTRY
 from purexport.compat.symbolic.translations import guarded, named, translations
 from purexport.compat.symbolic.values import Value
 from purexport.errors import ExportError, UnsupportedForm
@@ -45,6 +45,9 @@ def custom_rules(
     Raises TypeError for a key of `table` that names no operator, and for a value that is no function of `op`.
     """
     symbolics = {**elsewhere, **REGISTRY.at(opset)}
+    for name, recorded in RECORDED_AS.items():
+        if name in symbolics:
+            symbolics.setdefault(recorded, symbolics[name])
     rules: dict[str, Rule] = {name: Symbolic(name, function, lend) for name, function in symbolics.items()}
     rules.update(translations(table or {}))
     rules[TARGET] = _Applied(functions, lend)
