@@ -30,7 +30,7 @@ FILES = {
 }
 
 # every file of the folder `forms`, which rules need beside them
-FORMS = "functions recurrent windows"
+FORMS = "draws functions recurrent windows"
 
 
 @functools.cache

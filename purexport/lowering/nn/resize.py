@@ -221,8 +221,8 @@ def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale
     parts = []
     for at, weight in _taps(op, method, old, new, _step(op, method, old, new, scale)):
         read = op.Gather(value, at, axis=axis)
-        weight = op.cast(weight, value.dtype)
-        parts.append(op.Mul(read, op.Unsqueeze(weight, behind) if behind else weight))
+        share = op.cast(weight, value.dtype)
+        parts.append(op.Mul(read, op.Unsqueeze(share, behind) if behind else share))
     return functools.reduce(op.Add, parts)
 
 
