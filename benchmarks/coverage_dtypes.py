@@ -10,15 +10,18 @@ from coverage_page import short
 Key = tuple[str, str, str, int]
 Record = Mapping[str, Any]
 
+OURS = ("trace", "export")
+PEERS = ("torch.onnx dynamo=False", "torch.onnx dynamo=True")
 # what is no matter of a dtype: see docs/coverage.md
 ELSEWHERE = ("as_strided.partial_views", "hash_tensor", "tensor_split")
 
 _HEAD = """# Coverage by dtype
 
-`python benchmarks/coverage.py --dtypes float64 ... --opsets 20 ... --write` writes this page; do not edit it. It takes
-the names of torch's operator and module databases that torch computes in a dtype, two samples each. It exports each
-sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch in the same dtype. A name
-passes when all its samples pass. Where the table says so, only every n-th name was taken (`--every`), with one sample.
+`python benchmarks/coverage.py --dtypes float64 ... --opsets 11 17 20 23 ... --write` writes this page; do not edit it.
+It takes the names of torch's operator and module databases that torch computes in a dtype, and the first sample of
+each. It exports the sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch in the
+same dtype. The same code measures both exporters of `torch.onnx`, at opsets that they write: `dynamo=False` up to 20,
+`dynamo=True` from 18 on. Where a cell says so, only every n-th name was taken (`--every`).
 
 Integers and booleans must be equal. The bounds for others are relative and absolute: 1e-9 and 1e-10 for float64, 1e-4
 and 1e-5 for the parts of complex64, 2**-8 for float16 and 2**-5 for bfloat16. The last two are four units in the last
@@ -26,44 +29,63 @@ place. torch itself rounds many halves by more than that, so such a value also p
 from what torch computes in float64 for the same inputs. A complex tensor is a pair of real ones in a file. Where
 elements are equal, `sort`, `topk` and `kthvalue` may name any of them, so a position is compared by its element.
 
-The last column leaves out what no opset can express and what is no matter of a dtype: see [coverage.md](coverage.md).
-bfloat16 came to most operators with opset 13, so it is not measured before.
+The counts leave out the names that no opset can express and that are no matter of a dtype: see
+[coverage.md](coverage.md). bfloat16 came to most operators with opset 13, so it is not measured before.
 """
 
 
 def page_by_dtype(records: Mapping[Key, Record]) -> str:
     """The whole page.  `records` are by name, route, dtype and opset."""
-    measured = {key: item for key, item in records.items() if "apart" not in item}
+    measured = {key: item for key, item in records.items() if "apart" not in item and key[0] not in ELSEWHERE}
     parts = [_HEAD, *_summary(measured), "\n## What does not pass\n", *_failures(measured)]
     return "\n".join(parts) + "\n"
 
 
 def _summary(measured: Mapping[Key, Record]) -> Iterable[str]:
-    yield "| dtype | opset | route | pass | of what can be expressed |"
-    yield "|---|---|---|---|---|"
-    groups: dict[tuple[str, int, str, int], list[tuple[str, bool]]] = {}
-    for (name, route, dtype, opset), item in measured.items():
-        groups.setdefault((dtype, opset, route, item.get("every", 1)), []).append((name, not any(item["verdicts"])))
-    for (dtype, opset, route, every), found in sorted(groups.items()):
-        possible = [passes for name, passes in found if name not in ELSEWHERE]
-        cells = [_share([passes for _, passes in found]), _share(possible)]
-        taken = f"{route}, every {every}th name" if every > 1 else route
-        yield f"| {dtype} | {opset} | {taken} | {' | '.join(cells)} |"
+    """A row a dtype and opset, with what passes by each exporter."""
+    routes = [route for route in (*OURS, *PEERS) if any(route == of for _, of, _, _ in measured)]
+    yield f"| dtype | opset | {' | '.join(routes)} |"
+    yield "|---|---|" + "---|" * len(routes)
+    groups: dict[tuple[str, int], dict[str, list[Record]]] = {}
+    for (_, route, dtype, opset), item in measured.items():
+        groups.setdefault((dtype, opset), {}).setdefault(route, []).append(item)
+    for (dtype, opset), by_route in sorted(groups.items()):
+        yield f"| {dtype} | {opset} | {' | '.join(_share(by_route.get(route, [])) for route in routes)} |"
 
 
-def _share(passes: list[bool]) -> str:
-    return f"{sum(passes)} of {len(passes)} ({100 * sum(passes) / max(len(passes), 1):.1f} %)"
+def _share(found: list[Record]) -> str:
+    if not found:
+        return ""
+    passed = sum(not any(item["verdicts"]) for item in found)
+    every = min(item.get("every", 1) for item in found)
+    sampled = f", every {every}th name" if every > 1 else ""
+    return f"{passed} of {len(found)} ({100 * passed / len(found):.1f} %){sampled}"
 
 
 def _failures(measured: Mapping[Key, Record]) -> Iterable[str]:
-    """One row a name and dtype, with the opsets and routes where it fails and the first reason."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    """A row for dtypes in which a name fails in the same places, with the first reason."""
+    found: dict[tuple[str, str], list[tuple[str, int, str]]] = {}
     for (name, route, dtype, opset), item in measured.items():
         reason = next(filter(None, item["verdicts"]), "")
-        if reason and not route.startswith("torch.onnx"):
-            found.setdefault((dtype, name), []).append((f"{route} {opset}", reason))
-    yield "| dtype | name | where | why not |"
+        if reason and route in OURS:
+            found.setdefault((name, dtype), []).append((route, opset, reason))
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for (name, dtype), places in sorted(found.items()):
+        taken = {(route, opset) for of, route, in_dtype, opset in measured if (of, in_dtype) == (name, dtype)}
+        where = _where(places, {place for place in taken if place[0] in OURS})
+        rows.setdefault((name, where, places[0][2]), []).append(dtype)
+    yield "| name | dtypes | where | why not |"
     yield "|---|---|---|---|"
-    for (dtype, name), places in sorted(found.items()):
-        where = ", ".join(place for place, _ in places)
-        yield f"| {dtype} | {name} | {where} | {short(places[0][1])} |"
+    for (name, where, reason), in_dtypes in rows.items():
+        yield f"| {name} | {', '.join(in_dtypes)} | {where} | {short(reason)} |"
+
+
+def _where(places: list[tuple[str, int, str]], taken: set[tuple[str, int]]) -> str:
+    """`everywhere`, or the routes with their opsets."""
+    if {(route, opset) for route, opset, _ in places} == taken:
+        return "everywhere"
+    by_opsets: dict[str, list[str]] = {}
+    for route in OURS:
+        if opsets := sorted(opset for of, opset, _ in places if of == route):
+            by_opsets.setdefault(", ".join(map(str, opsets)), []).append(route)
+    return "; ".join(f"{' and '.join(routes)} at {opsets}" for opsets, routes in by_opsets.items())

@@ -20,23 +20,31 @@ INEXPRESSIBLE: dict[str, str] = {
 Record = Mapping[str, Any]
 
 
-def page(records: Mapping[tuple[str, str], Record]) -> str:
-    """The whole page.  `records` are by name and route."""
+def page(found: Mapping[tuple[str, str, int], Record], opset: int) -> str:
+    """The whole page.  `found` are the records by name, route and opset; the tables by name are of `opset`."""
+    records = {(name, route): item for (name, route, at), item in found.items() if at == opset}
     names = list(dict.fromkeys(name for name, _ in records))
     apart = {name: records[name, route]["apart"] for name, route in records if "apart" in records[name, route]}
     measured = [name for name in names if name not in apart]
     operators = [name for name in measured if not _is_module(name)]
     modules = [name for name in measured if _is_module(name)]
     # a route whose sweep is not complete is left out
-    routes = [route for route in (*ROUTES, *PEERS) if all((name, route) in records for name in measured)]
+    swept = [
+        (route, at)
+        for route in (*ROUTES, *PEERS)
+        for at in sorted({at for _, _, at in found})
+        if all((name, route, at) in found for name in measured)
+    ]
+    routes = [route for route, at in swept if at == opset]
     parts = [
         _HEAD,
-        *_summary(records, routes, operators, modules),
+        *_summary(found, swept, operators, modules),
         *_inexpressible(records, routes, measured),
         "\n## Operators\n",
         *_table(records, routes, operators),
         "\n## Modules\n",
         *_table(records, routes, modules),
+        *_other_opsets(found, swept, records, measured),
         "\n## Listed apart\n\nTheir results are random, sparse or complex, or torch itself cannot run them here.\n",
         *_apart(apart),
     ]
@@ -46,9 +54,9 @@ def page(records: Mapping[tuple[str, str], Record]) -> str:
 _HEAD = """# Coverage
 
 `python benchmarks/coverage.py --write` writes this page; do not edit it. It takes every name of torch's operator and
-module databases in float32 (else int64, else bool), with three samples each. It exports each sample at opset 20, runs
-the file in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when
-all its samples pass.
+module databases in float32 (else int64, else bool), with three samples each. It exports each sample, runs the file in
+ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when all its
+samples pass. The tables by name are those of opset 20.
 
 Two kinds of results are compared in another way. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
 are compared by what they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
@@ -67,15 +75,15 @@ def _passes(record: Record | None) -> bool:
     return record is not None and not any(record["verdicts"])
 
 
-def _summary(records: Mapping[Any, Record], routes: Sequence[str], *groups: Sequence[str]) -> Iterable[str]:
-    yield "| route | operators | of those ONNX can express | modules |"
-    yield "|---|---|---|---|"
-    for route in routes:
+def _summary(found: Mapping[Any, Record], swept: Sequence[tuple[str, int]], *groups: Sequence[str]) -> Iterable[str]:
+    yield "| route | opset | operators | of those ONNX can express | modules |"
+    yield "|---|---|---|---|---|"
+    for route, opset in swept:
         cells = []
         for names in (groups[0], [name for name in groups[0] if name not in INEXPRESSIBLE], groups[1]):
-            passed = sum(_passes(records.get((name, route))) for name in names)
+            passed = sum(_passes(found.get((name, route, opset))) for name in names)
             cells.append(f"{passed} of {len(names)} ({100 * passed / max(len(names), 1):.1f} %)")
-        yield f"| {route} | {' | '.join(cells)} |"
+        yield f"| {route} | {opset} | {' | '.join(cells)} |"
 
 
 def _inexpressible(records: Mapping[Any, Record], routes: Sequence[str], names: Sequence[str]) -> Iterable[str]:
@@ -91,6 +99,24 @@ def _table(records: Mapping[Any, Record], routes: Sequence[str], names: Sequence
         dtype = next(record["dtype"] for record in found if record is not None)
         cells = ["" if record is None else "yes" if _passes(record) else "no" for record in found]
         yield f"| {name} | {dtype} | {' | '.join(cells)} | {_why(records, name)} |"
+
+
+def _other_opsets(
+    found: Mapping[Any, Record],
+    swept: Sequence[tuple[str, int]],
+    records: Mapping[Any, Record],
+    names: Sequence[str],
+) -> Iterable[str]:
+    """What fails by our routes at another opset than that of the tables, where it passes."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        for route, opset in swept:
+            reason = next(filter(None, found[name, route, opset]["verdicts"]), "")
+            if route in ROUTES and reason and _passes(records[name, route]):
+                rows.setdefault((name, reason), []).append(f"{route} {opset}")
+    if rows:
+        yield "\n## At other opsets only\n\n| name | where | why not |\n|---|---|---|"
+    yield from [f"| {name} | {', '.join(where)} | {short(reason)} |" for (name, reason), where in rows.items()]
 
 
 def _why(records: Mapping[Any, Record], name: str) -> str:

@@ -30,7 +30,7 @@ FILES = {
 }
 
 # every file of the folder `forms`, which rules need beside them
-FORMS = "functions recurrent sequences windows"
+FORMS = "draws functions recurrent sequences windows"
 
 
 @functools.cache

@@ -37,7 +37,7 @@ class Strange(nn.Module):
     """Two operators that ONNX does not have, on lines of their own."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.special.airy_ai(x)
+        x = torch.poisson(x.abs())
         return torch.linalg.eigvals(x @ x.T).abs()
 
 
@@ -75,7 +75,7 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "4 values, and the model has 3",
     ),
     ("axis out of range", {"input_names": ["x"], "dynamic_axes": {"x": {2: "n"}}}, ValueError, "'x' has 2 axes"),
-    ("operators without a form in ONNX", {"model": Strange()}, purexport.UnsupportedOperatorError, "airy_ai"),
+    ("operators without a form in ONNX", {"model": Strange()}, purexport.UnsupportedOperatorError, "poisson"),
     ("no model", {"model": 5}, TypeError, "callable"),
 ]
 BAD_EXPORT_NAMES = [name for name, *_ in BAD_EXPORTS]
@@ -99,7 +99,7 @@ def test_every_unsupported_operator_is_listed_with_its_line() -> None:
         export(model=Strange())
     lines = str(caught.value).splitlines()
     source, start = inspect.getsourcelines(Strange.forward)
-    for operator in ("airy_ai", "eigvals"):
+    for operator in ("poisson", "eigvals"):
         line = start + next(i for i, text in enumerate(source) if operator in text)
         assert any(operator in text and f"{Path(__file__).name}:{line}" in text for text in lines), lines
 

@@ -41,7 +41,7 @@ class Busy(nn.Module):
         self.count += 1
         self.seen = 3
         x = self.layers(x) + torch.rand(3) * random.random() * float(np.random.rand())
-        return torch.special.airy_ai(x) if self.fails == "operator" else x
+        return torch.poisson(x.abs()) if self.fails == "operator" else x
 
 
 class Full(io.BytesIO):

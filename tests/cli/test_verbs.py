@@ -58,7 +58,7 @@ class Words(nn.Module):
 
 class Strange(nn.Module):
     def forward(self, x):
-        return torch.special.airy_ai(x)
+        return torch.poisson(x.abs())
 
 
 class zoo:
@@ -453,7 +453,7 @@ def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.Ca
 def test_an_unsupported_operator_is_a_no(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("export", "net.py:Strange", *X) == 1
     error = capsys.readouterr().err
-    assert "airy_ai" in error and "net.py:" in error and "Traceback" not in error
+    assert "poisson" in error and "net.py:" in error and "Traceback" not in error
     assert error.splitlines()[0].endswith("1 operator cannot be exported at opset 20 [no-rule]")
 
 

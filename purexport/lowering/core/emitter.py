@@ -383,11 +383,11 @@ class Emitter:
         binding.from_the_front(schema, bound, attributes)
         wide: Mapping[str, int] | None = {}
         given = binding.given_types(bound)
-        if any(dtype != dtypes.FLOAT for _, dtype in given):
+        if any(dtype != dtypes.FLOAT for _, dtype in given) or (op_type, None) in running.FORMS:
             adds = attributes.get("reduction", "none") not in ("none", b"none")
             wide = running.chosen(self.builder.release, (op_type, opset), given, adds) if not domain else {}
         if wide is None:
-            dtype = given[0][1]
+            dtype = given[0][1] if given else None
             found = running.FORMS.get((op_type, dtype)) or running.FORMS.get((op_type, None))
             if found is not None:
                 several = {"outputs": outputs} if outputs > 1 else {}

@@ -446,6 +446,43 @@ _in_double(_quotient_of_sine, "aten::special_spherical_bessel_j0", operand="x")
 _in_double(_sinc, "aten::sinc", "aten::special_sinc")
 
 
+# The Airy function --------------------------------------------------------------------------------------------------
+
+_AIRY, _AIRY_TERMS = 8.0, 14
+_AIRY_JUMP = -2.09  # torch's own values have a step of 3e-6 here
+
+
+def _airy(op: Emitter, x: Value) -> Value:
+    """Ai. Up to 8 from zero it is fitted, beyond that it is a series in 1 / z for z = 2/3 |x|**1.5 (DLMF 9.7.5 and
+    9.7.9).
+    """
+    size, one = op.Max(op.Abs(x), _number(op, _AIRY)), _number(op, 1)
+    near = op.Max(op.Min(x, _number(op, _AIRY)), _number(op, -_AIRY))
+    low = _fitted(op, near, special.airy_ai, -_AIRY, _AIRY_JUMP, intervals=24, degree=11)
+    high = _fitted(op, near, special.airy_ai, _AIRY_JUMP, _AIRY, intervals=40, degree=11)
+    near = op.Where(_below(op, x, _AIRY_JUMP), low, high)
+    root = op.Sqrt(size)
+    z = op.Mul(op.Mul(size, root), _number(op, 2 / 3))
+    inverse, power, term = op.Div(one, z), one, 1.0
+    alternating, even, odd = one, one, _number(op, 0)
+    for k in range(1, _AIRY_TERMS):
+        term *= (6 * k - 5) * (6 * k - 3) * (6 * k - 1) / (216 * k * (2 * k - 1))
+        power = op.Mul(power, inverse)
+        alternating = op.Add(alternating, op.Mul(power, _number(op, term * (-1) ** k)))
+        part = op.Mul(power, _number(op, term * (-1) ** (k // 2)))
+        even, odd = (even, op.Add(odd, part)) if k % 2 else (op.Add(even, part), odd)
+    scale = op.Div(_number(op, math.pi**-0.5), op.Sqrt(root))
+    falling = op.Mul(op.Mul(op.Mul(_number(op, 0.5), scale), op.Exp(op.Neg(z))), alternating)
+    angle = op.Sub(z, _number(op, math.pi / 4))
+    wave = op.Mul(scale, op.Add(op.Mul(op.Cos(angle), even), op.Mul(op.Sin(angle), odd)))
+    far = op.Where(_below(op, x, 0), wave, falling)
+    finite = op.Sub(x, x)  # 0, or NaN as in torch
+    return op.Add(op.Where(_below(op, op.Abs(x), _AIRY), near, far), finite)
+
+
+_in_double(_airy, "aten::special_airy_ai", operand="x")
+
+
 # Products with logarithms -------------------------------------------------------------------------------------------
 
 

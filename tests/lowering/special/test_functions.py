@@ -77,6 +77,13 @@ ROWS = [
     *each(special.bessel_y0, RIGHT, values([0.0, -1.0]), atol=1e-6),
     *each(special.bessel_y1, RIGHT, values([0.0, -1.0]), atol=1e-6),
     *each(special.spherical_bessel_j0, LINE, values([INF]), atol=1e-6),
+    *each(special.airy_ai, LINE, atol=1e-6),
+    Row(
+        "airy-far",
+        special.airy_ai,
+        values([NAN, INF, -INF, 8.0, -8.0, 103.0, 200.0, -300.0], torch.float64),
+        opsets=FEW,
+    ),
     *each(torch.sinc, LINE, atol=1e-6),
     *each(special.sinc, f32(5), atol=1e-6),
     Row("xlogy", torch.xlogy, values([0.0, 0.0, 2.0, 0.0]), values([0.0, NAN, 3.0, INF])),
