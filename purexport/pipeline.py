@@ -144,9 +144,10 @@ def export(
     of `proto_schema.quantization.Scheme`, as in {"type": "int4", "block_size": 64, "exclude": "head.*"}.  With a
     "target" of "onnxruntime" among them, products become MatMulNBits.  With "activations" of "uint8" or "int8" and a
     "calibration" (a list of arguments of the model, a folder of .npz files, ...) results of nodes become integers, too,
-    as by `proto_schema.quantization.quantize`.  Each weight is read once, when the file is written.  Without an `opset_version` the file has the first opset, from the default on, that can say it.  With
-    `verify` the file is compared twice, with the usual bounds: before the quantization with torch, and afterwards with
-    one of floats that are rounded alike.
+    as by `proto_schema.quantization.quantize`.  Each weight is read once, when the file is written.  Without
+    an `opset_version` the file has the first opset, from the default on, that can say it.  With `verify` the file
+    is compared twice, with the usual bounds: before the quantization with torch, and afterwards with one of floats that
+    are rounded alike.
 
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights

@@ -29,7 +29,7 @@ from purexport.weights.source import open_weights
 MODEL_FILE = "model.onnx"
 # what a tokenizer and `generate` read, beside the weights
 _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
-READ_METHODS = ("gptq", "awq", "bitsandbytes")
+READ_METHODS = ("gptq", "awq", "bitsandbytes", "fp8")
 _NOT_BESIDE = ("*.index.json", "genai_config.json")
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 # The runtime chooses how to run a decoder by this word; every plain decoder with a cache runs in the same way.
