@@ -3,9 +3,9 @@
     P [rows, columns] of FLOAT8E4M3FN, P_scale_inv [ceil(rows / 128), ceil(columns / 128)]   a scale for each block
     P.weight [rows, columns], P.weight_scale [], [1], [rows] or [rows, 1]                     for all, or for each row
 
-A number is its code's, times the scale, in float32; the name says inverse, because the scale divided the weight when it
-was written. Stacks of such matrices have an axis more in both. The blocks are those of the config (`weight_block_size`),
-or of 128 x 128; where neither fits, those that cut the matrix into equal parts.
+A number is its code's, times the scale, in float32; the name says inverse, because the weight was divided by the scale
+when it was written. Stacks of such matrices have an axis more in both. The blocks are those of the config
+(`weight_block_size`), or of 128 x 128; where neither fits, those that cut the matrix into equal parts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEP = 1 << 18  # elements that are made at once
 
 
 def scaled(found: Mapping[str, Stored], name: str, config: Mapping[str, Any]) -> Stored | None:
-    """The weight that belongs to these scales, None where there is none in 8 bits. WeightsError for what does not fit."""
+    """The weight of these scales, None where there is none in floats of 8 bits. WeightsError for what does not fit."""
     weight = found.get(name.removesuffix(BLOCKS) if name.endswith(BLOCKS) else name.removesuffix("_scale"))
     if weight is None or weight.dtype not in FLOAT8:
         return None
