@@ -73,6 +73,18 @@ def test_numbers(name: str, sizes: dict[str, Any], kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])  # codes that can be kept, and blocks that are floats
+def test_numbers_of_blocks(kind: str, tmp_path: Path) -> None:
+    model = made("LlamaForCausalLM", intermediate_size=64, num_hidden_layers=1)
+    state = folder.loaded(written(model, tmp_path / "from", "llama", kind), torch.float32).state_dict()
+    code = gguf.GGMLQuantizationType[kind]
+    for key, tensor in model.state_dict().items():
+        if "proj" in key:
+            wanted = gguf.quants.dequantize(gguf.quants.quantize(tensor.numpy(), code), code)
+            assert np.array_equal(state[key].numpy(), wanted), key
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("kind", "scheme"),
     [
