@@ -25,8 +25,9 @@ from fuzz.seeds import models
 from proto_schema.derived.strided import StridedPayload
 from proto_schema.payload import FileRange, MemoryPayload, Payload
 from proto_schema.quantization.coded import CodedPayload
-from purexport.weights import Stored, WeightsError, open_weights, torchlegacy
+from purexport.weights import Stored, WeightsError, gguffile, open_weights, torchlegacy
 from purexport.weights.bitsandbytes import Blocks4
+from purexport.weights.float8 import Scaled
 from purexport.weights.gguf.payload import BlocksPayload
 from purexport.weights.gguf.types import REFUSED, TYPES
 
@@ -92,6 +93,9 @@ JSON_FRAGMENTS = [
         b'"%s":' % name
         for name in (b"a", b"b", b"", b"dtype", b"shape", b"data_offsets", b"__metadata__", b"weight_map")
     ],
+    b'"a_scale_inv":',
+    b'{"dtype":"F8_E4M3","shape":[4,6],"data_offsets":[0,24]}',
+    b'{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}',
     b'{"dtype":"U8","shape":[96],"data_offsets":[0,96]}',
     b'{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}',
     b'{"dtype":"BF16","shape":[4,8],"data_offsets":[32,96]}',
@@ -157,6 +161,7 @@ GGUF_FRAGMENTS = [
     _ALIGNED + _word(64),
     _text(b"split.count") + _word(2) + b"\x02\0",
     _text(b"k") + _word(8) + _text(b"llama"),
+    _text(b"general.architecture") + _word(8),
     _text(b"k") + _word(9) + _word(8) + _long(2),
     _text(b"k") + _word(9) + _word(9) + _long(1) + _word(5) + _long(2),
     *[_info(b"a", [TYPES[code].elements], code, 0) for code in TYPES],
@@ -202,6 +207,8 @@ class Checks:
         self.path.write_bytes(content)
         with bounded(data, len(content)):
             try:
+                if content.startswith(gguffile.MAGIC):
+                    gguffile.architecture(self.path).encode()
                 found = open_weights(self.path)
                 for name, row in found.items():
                     _check_row(name, row, content, str(self.path))
@@ -230,7 +237,7 @@ def _check_inside(payload: Payload, content: bytes, path: str) -> None:
         _check_inside(payload.base, content, path)
     elif isinstance(payload, BlocksPayload):
         _check_inside(payload.source, content, path)
-    elif isinstance(payload, (CodedPayload, Blocks4)):
+    elif isinstance(payload, (CodedPayload, Blocks4, Scaled)):
         for source in payload.sources:
             _check_inside(source, content, path)
     elif not isinstance(payload, MemoryPayload):
@@ -266,6 +273,7 @@ GGUF_HEADERS = [
     *[_COUNTS[4] + _info(b"a", [TYPES[code].elements], code, 0) for code in TYPES],
     _COUNTS[9] + _ALIGNED + _word(64) + _info(b"a", [2, 3, 4], 0, 0) + _info(b"b", [32, 1], 2, 128),
     _COUNTS[5] + _text(b"k") + _word(8) + _text(b"llama") + _info(b"a", [], 28, 0),
+    _COUNTS[5] + _text(b"general.architecture") + _word(8) + _text(b"llama") + _info(b"blk.0.attn_q.weight", [], 28, 0),
 ]
 ARRAY_HEADERS = [
     b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6), }",
@@ -279,7 +287,7 @@ def _seeds(checks: Checks, parts: list[bytes]) -> list[bytes]:
 
 
 def _packed_seeds() -> list[bytes]:
-    """Whole files of weights in codes: GPTQ, AWQ, bitsandbytes."""
+    """Whole files of weights in codes: GPTQ, AWQ, bitsandbytes, floats of 8 bits with scales."""
     text = b'{"blocksize":32,"shape":[2,4],"nested_blocksize":32,"nested_offset":0.5}'
     gptq = [("qweight", "I32", [1, 8]), ("qzeros", "I32", [1, 1]), ("scales", "F16", [1, 8]), ("g_idx", "I32", [8])]
     awq = [("qweight", "I32", [4, 1]), ("qzeros", "I32", [2, 1]), ("scales", "F16", [2, 8])]
@@ -287,9 +295,12 @@ def _packed_seeds() -> list[bytes]:
     four = [("weight", "U8", [4, 1]), ("weight.absmax", "U8", [1]), ("weight.quant_map", "F32", [16])]
     four += [("weight.nested_absmax", "F32", [1]), ("weight.nested_quant_map", "F32", [256])]
     state = "weight.quant_state.bitsandbytes__nf4"
-    widths = {"I32": 4, "F32": 4, "F16": 2, "I8": 1, "U8": 1}
+    eight = [("weight", "F8_E4M3", [2, 3, 4]), ("weight_scale_inv", "F32", [2, 3, 2])]
+    eight += [("q.weight", "F8_E5M2", [3, 2]), ("q.weight_scale", "BF16", [3, 1])]
+    powers = [("weight", "F8_E4M3", [5, 7]), ("weight_scale_inv", "F8_E8M0", [1, 1])]
+    widths = {"I32": 4, "F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
     made = []
-    for rows_of, last in ((gptq, b""), (awq, b""), (rows, b""), (four, text)):
+    for rows_of, last in ((gptq, b""), (awq, b""), (rows, b""), (four, text), (eight, b""), (powers, b"")):
         header, data = [], b""
         for name, kind, shape in [*rows_of, *([(state, "U8", [len(last)])] if last else [])]:
             size = widths[kind] * prod(shape)

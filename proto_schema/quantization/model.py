@@ -67,8 +67,8 @@ def quantize(
     scheme: a name of `TYPES` ("int4", which is the default, "float8e4m3fn", ...), or a mapping with the fields of
     `Scheme`. target: "onnx" for `DequantizeLinear`; "onnxruntime" for `MatMulNBits`, `GatherBlockQuantized` and `QMoE`
     where they have the type. The new weights are payloads that read the old ones when they are written, so the sources
-    must stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and
-    when the payloads are written, for a weight with a NaN or an infinity.
+    must stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type,
+    and when the payloads are written, for a weight with a NaN or an infinity.
 
     activations: "uint8" or "int8" quantizes activations, too, by the ranges that the samples of `calibration` show (a
     folder or files of .npz and .npy, a dict of arrays whose first axis counts samples, feeds, or a function that gives

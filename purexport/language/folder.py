@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import errno
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,16 +22,19 @@ from proto_schema.commit import replacing
 from purexport.errors import ExportError
 from purexport.language.conversion import converted, loaded_tensor
 from purexport.language.library import library
+from purexport.language.llamacpp import of_llama_cpp
 from purexport.language.step import Decoder
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.weights.checkpoint import Checkpoint
 from purexport.weights.source import open_weights
+from purexport.weights.stored import Stored
 
 MODEL_FILE = "model.onnx"
 # what a tokenizer and `generate` read, beside the weights
 _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
-READ_METHODS = ("gptq", "awq", "bitsandbytes")
+READ_METHODS = ("gptq", "awq", "bitsandbytes", "fp8")
 _NOT_BESIDE = ("*.index.json", "genai_config.json")
+_LLAMA_CPP, _LATER_PART = ".gguf", re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 # The runtime chooses how to run a decoder by this word; every plain decoder with a cache runs in the same way.
 _PLAIN_DECODER = "llama"
@@ -42,12 +46,9 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
     Raises ExportError for a folder without a model in it.
     """
     config, _ = _config_of(folder)
-    weights = _weights_of(folder)
     with parameters_without_values():
         model = class_of(config)._from_config(config)
-    return model.eval(), Checkpoint(
-        converted(model, open_weights(weights)), rename={"": "model."}, strict=False, cast=True
-    )
+    return model.eval(), Checkpoint(_tensors_of(model, folder), rename={"": "model."}, strict=False, cast=True)
 
 
 def loaded(folder: Path, dtype: torch.dtype | None) -> Any:
@@ -58,13 +59,22 @@ def loaded(folder: Path, dtype: torch.dtype | None) -> Any:
     """
     config, is_packed = _config_of(folder)
     kinds = {} if dtype is None else {"dtype": dtype}
-    if not is_packed:
+    if not is_packed and not _weights_of(folder).name.endswith(_LLAMA_CPP):
         return class_of(config).from_pretrained(folder, local_files_only=True, **kinds).eval()
     model = class_of(config)._from_config(config, **kinds)
-    found = converted(model, open_weights(_weights_of(folder)))
+    found = _tensors_of(model, folder)
     model.load_state_dict({name: loaded_tensor(stored) for name, stored in found.items()}, strict=False)
     model.tie_weights()
     return model.eval()
+
+
+def _tensors_of(model: Any, folder: Path) -> dict[str, Stored]:
+    """The tensors of a folder by the names of its model's."""
+    path = _weights_of(folder)
+    found: Mapping[str, Stored] = open_weights(path)
+    if path.name.endswith(_LLAMA_CPP):
+        found = of_llama_cpp(model.config, path, found)
+    return converted(model, found)
 
 
 def _config_of(folder: Path) -> tuple[Any, bool]:
@@ -94,8 +104,11 @@ def _weights_of(folder: Path) -> Path:
     if weights is not None:
         return weights
     found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    found = found or [path for path in sorted(folder.glob(f"*{_LLAMA_CPP}")) if not _LATER_PART.search(path.name)]
     if len(found) != 1:
-        raise ExportError(f"{folder} has neither {_SINGLE} nor {_INDEX}", code="not-a-decoder")
+        raise ExportError(
+            f"{folder} has neither {_SINGLE}, nor {_INDEX}, nor one {_LLAMA_CPP} file", code="not-a-decoder"
+        )
     return found[0]
 
 

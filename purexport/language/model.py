@@ -2,7 +2,7 @@
 
 The stages are those of `export`.  What is different: attention is captured as one call (`attention`), rows of the
 target rewrite the neutral graph (`purexport/fusion/`), and what runtimes read beside the model is written too.
-Invariant: nothing in here, or below it, knows an architecture by name.
+Invariant: nothing in here, or below it, knows an architecture by name, but what knows llama.cpp's files (`llamacpp`).
 """
 
 from __future__ import annotations

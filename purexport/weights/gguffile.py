@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 from proto_schema.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.budget import ROW
 from purexport.weights.gguf.payload import BlocksPayload, CodedBlocks
 from purexport.weights.gguf.types import REFUSED, TYPES, Type
-from purexport.weights.stored import CheckpointFile, Stored, shown, size_of
+from purexport.weights.stored import CheckpointFile, Path, Stored, shown, size_of
 
 MAGIC = b"GGUF"
 _READ = 1 << 16  # bytes of the header that are held
@@ -26,7 +27,7 @@ _MOST_AXES = 4
 _DEEPEST = 8  # arrays in arrays
 _NUMBERS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # type of metadata: bytes
 _TEXT, _ARRAY, _UINT32 = 8, 9, 4
-_ALIGNMENT, _PARTS = "general.alignment", "split.count"
+_ALIGNMENT, _PARTS, _ARCHITECTURE = "general.alignment", "split.count", "general.architecture"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf")
 _AGAIN = "copy or download it again"
 
@@ -57,6 +58,17 @@ def read(file: CheckpointFile) -> list[Stored]:
                 names.add(row.name)
                 rows.append(row)
     return rows
+
+
+def architecture(path: Path) -> str:
+    """The architecture that a file says its model is of; empty where it says none. WeightsError for a malformed one."""
+    with CheckpointFile(path) as file:
+        if not file.start.startswith(MAGIC):
+            raise file.error(f"it is no GGUF file; {_AGAIN}")
+        cursor = _Cursor(file)
+        _, entries = _counts(cursor)
+        found = _metadata(cursor, entries).get(_ARCHITECTURE, "")
+        return found if isinstance(found, str) else ""
 
 
 class _Cursor:
@@ -116,15 +128,9 @@ class _Cursor:
 def _tensors(file: CheckpointFile) -> tuple[list[Stored], int]:
     """(the tensors of one file, how many files the model has)."""
     cursor = _Cursor(file)
-    version = cursor.number(4, "the version")
-    if version not in (2, 3):
-        if version & 0xFFFF == 0:
-            raise file.error("it is a GGUF file in big-endian order; convert it with gguf's gguf-convert-endian")
-        raise file.error(f"it is GGUF of version {version}, and 2 and 3 can be read; write it again with llama.cpp")
-    tensors = cursor.count(24, "the number of tensors")
-    entries = cursor.count(13, "the number of entries of metadata")
+    tensors, entries = _counts(cursor)
     found = _metadata(cursor, entries)
-    alignment = found.get(_ALIGNMENT, 32)
+    alignment = _number(found, _ALIGNMENT, 32)
     if alignment < 1 or alignment & (alignment - 1):
         raise file.error(f"{_ALIGNMENT} is {alignment}, and must be a power of two; {_AGAIN}")
     rows = _infos(cursor, tensors)
@@ -143,16 +149,34 @@ def _tensors(file: CheckpointFile) -> tuple[list[Stored], int]:
             payload = BlocksPayload(payload, kind)
         made.append(Stored(name, kind.dtype, shape, payload, file.label))
         expected = _aligned(offset + size, alignment)
-    return made, found.get(_PARTS, 1)
+    return made, _number(found, _PARTS, 1)
+
+
+def _counts(cursor: _Cursor) -> tuple[int, int]:
+    """(how many tensors follow, how many entries of metadata before them)."""
+    file = cursor.file
+    version = cursor.number(4, "the version")
+    if version not in (2, 3):
+        if version & 0xFFFF == 0:
+            raise file.error("it is a GGUF file in big-endian order; convert it with gguf's gguf-convert-endian")
+        raise file.error(f"it is GGUF of version {version}, and 2 and 3 can be read; write it again with llama.cpp")
+    tensors = cursor.count(24, "the number of tensors")
+    entries = cursor.count(13, "the number of entries of metadata")
+    return tensors, entries
+
+
+def _number(found: Mapping[str, int | str], key: str, usual: int) -> int:
+    value = found.get(key, usual)
+    return value if isinstance(value, int) else usual
 
 
 def _aligned(at: int, alignment: int) -> int:
     return -(-at // alignment) * alignment
 
 
-def _metadata(cursor: _Cursor, entries: int) -> dict[str, int]:
-    """The numbers that say where tensors are; everything else is checked and left."""
-    found: dict[str, int] = {}
+def _metadata(cursor: _Cursor, entries: int) -> dict[str, int | str]:
+    """The numbers that say where tensors are, and the architecture; everything else is checked and left."""
+    found: dict[str, int | str] = {}
     seen: set[str] = set()
     for _ in range(entries):
         at = cursor.at
@@ -167,6 +191,8 @@ def _metadata(cursor: _Cursor, entries: int) -> dict[str, int]:
             if kind not in _NUMBERS or kind in (6, 12) or (key == _ALIGNMENT and kind != _UINT32):
                 raise cursor.error(f"{key} has the type {kind}, which is no count", at)
             found[key] = cursor.number(_NUMBERS[kind], key)
+        elif key == _ARCHITECTURE and kind == _TEXT:
+            found[key] = cursor.text(key)
         else:
             _skip(cursor, kind, key, at, 0)
     return found

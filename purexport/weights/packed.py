@@ -1,7 +1,7 @@
 """Which tensors of a checkpoint stand for one weight together, and the config beside it that says what shapes do not.
 
 Codes, scales and zero points become the weight, as float32 that is made when it is written; `quantize` finds the codes
-in it (`CodedPayload`) and keeps them.
+of integers in it (`CodedPayload`) and keeps them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema.onnx import TensorProto
+from purexport.weights import float8
 from purexport.weights.bitsandbytes import Blocks4, rows_of
 from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored
 from purexport.weights.words import words_of
 
 _NF4, _FP4 = ".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4"
-_MARKS = (".qweight", ".SCB", _NF4, _FP4)
+_MARKS = (".qweight", ".SCB", _NF4, _FP4, float8.BLOCKS, float8.WHOLE)
 _CONFIGS = (("config.json", "quantization_config"), ("quantize_config.json", ""), ("quant_config.json", ""))
 _LONGEST_CONFIG = 1 << 20  # bytes
 
@@ -75,4 +76,7 @@ def _group(found: Mapping[str, Stored], name: str, config: Mapping[str, Any]) ->
         prefix = name.removesuffix("SCB")
         if prefix + "weight" in found and found[prefix + "weight"].dtype == TensorProto.INT8:
             return rows_of(found, prefix), [name, prefix + "weight", prefix + "weight_format"]
+    if name.endswith((float8.BLOCKS, float8.WHOLE)):
+        weight = float8.scaled(found, name, config)
+        return None if weight is None else (weight, [name, weight.name])
     return None

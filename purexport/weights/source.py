@@ -54,7 +54,8 @@ def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
 
     source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .gguf, .npz, .npy, .onnx)
     or of a folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of
-    these, of which a later one wins. A weight that GPTQ, AWQ or bitsandbytes packed is a float32 tensor under its name.
+    these, of which a later one wins. A weight in codes of GPTQ, AWQ, bitsandbytes or
+    fp8 is a float32 tensor under its name.
     rename: {old: new}, or a function from old to new; None leaves a tensor out.
     Raises OSError where a file cannot be opened, WeightsError where it is malformed or keys do not fit, TypeError for
     a source that is none of these.
