@@ -103,7 +103,9 @@ for (const frame of layout.frames) {
 }
 const wrong = inFrames.filter(Boolean).length, frames = layout.frames.length;
 boxes.sort((a, b) => a - b);
-return { vertexOf: [...view.vertexOf], drawn, boxes, wrong, frames, count: view.count };
+const doubled = layout.preds.filter((list) => new Set(list).size < list.length).length;
+const groups = view.groups.map((group) => [group.path, modules.nodesIn(group).map((node) => node.name)]).filter(Boolean);
+return { vertexOf: [...view.vertexOf], drawn, boxes, wrong, frames, doubled, groups, count: view.count };
 """
 
 
@@ -145,7 +147,9 @@ def test_folding_keeps_every_node_and_every_edge(seed: int, opened: Opened) -> N
         assert found["boxes"] == list(range(count + 2))  # the input and the output, too
         wanted = {(box[one], box[at]) for at, sources in enumerate(feeds) for one in sources if box[one] != box[at]}
         wanted |= {(box[70], box[at]) for at, sources in enumerate(feeds) if not sources} | {(box[69], count + 1)}
-        assert {tuple(edge) for edge in found["drawn"]} == wanted
+        assert {tuple(edge) for edge in found["drawn"]} == wanted and found["doubled"] == 0
+        for path, names in found["groups"]:
+            assert all(f"{name.split('/')[0]}.".startswith(f"{path}.") for name in names if "/" in name)
         assert found["wrong"] == 0 and (found["frames"] > 0) == (state != 1)
         sizes.append(count)
     assert sizes[0] == 70 and sizes[1] == min(sizes) < 40
@@ -179,6 +183,8 @@ def test_a_large_network_opens_as_few_boxes(count: int, least: int, most: int, o
     """Up to a hundred nodes all are there. Many layers side by side are ranges."""
     window = opened(layers(count))
     assert least <= window.run("return page.graph.view.count") <= most
+    window.run("page.graph.foldAll(false); page.graph.fold(page.graph.modules.chain(2)[0], true)")
+    assert window.run("return page.graph.view.count") == {9: 11, 20: 22, 200: 202, 1000: 34}[count]
     window.run("page.graph.foldAll(true)")
     assert window.run("return page.graph.view.count") == 10 * count + 3
     assert window.run("return page.graph.modules.kids(page.graph.modules.root).length") == 3
