@@ -104,7 +104,8 @@ for (const frame of layout.frames) {
 const wrong = inFrames.filter(Boolean).length, frames = layout.frames.length;
 boxes.sort((a, b) => a - b);
 const doubled = layout.preds.filter((list) => new Set(list).size < list.length).length;
-const groups = view.groups.map((group) => [group.path, modules.nodesIn(group).map((node) => node.name)]).filter(Boolean);
+const names = (group) => modules.nodesIn(group).map((node) => node.name);
+const groups = view.groups.map((group) => [group.path, names(group)]).filter(Boolean);
 return { vertexOf: [...view.vertexOf], drawn, boxes, wrong, frames, doubled, groups, count: view.count };
 """
 
@@ -349,6 +350,21 @@ def test_names_of_modules_are_text(opened: Opened) -> None:
     assert "onerror" in said and "\u202e" not in said and "__proto__" in said
     assert window.run("return window.hacked ?? 'no'") == "no" and window.console() == []
     assert window.run("return document.querySelectorAll('img').length") == 0
+
+
+def test_frames_are_bounded(opened: Opened) -> None:
+    """Modules of two nodes that are far from each other: their frames take no more than the graph in all."""
+    nodes = []
+    for at in range(700):
+        nodes.append(node("Relu", [f"a{at - 1}" if at else "x"], [f"a{at}"], name=f"m{at}/far"))
+        nodes.append(node("Relu", ["x"], [f"b{at}"], name=f"m{at}/near"))
+    window = opened(model_of(nodes, ["a699"], types=False))
+    window.run("page.graph.foldAll(true)")
+    rows, boxes = window.run("""
+        const { layout } = page.graph;
+        return [layout.frames.reduce((sum, frame) => sum + frame.rows.length, 0), layout.layer.length];
+    """)
+    assert 0 < rows <= 40 * boxes and boxes < 10_000
 
 
 LIGHT = [path for path in sorted(Path(onnx.__file__).parent.rglob("*.onnx")) if "light" in path.parts]

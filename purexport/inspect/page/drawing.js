@@ -64,7 +64,7 @@ class Drawing {
     for (const frame of this.layout.frames) {
       if (frame.last < from || frame.first > to || frame.right < view.left || frame.left > view.right) continue;
       context.beginPath();
-      outlineOf(context, this.layout, frame);
+      outlineOf(context, this.layout, frame, from - 1, to + 1);
       context.fillStyle = colors.frame;
       context.fill();
       context.strokeStyle = colors.line;
