@@ -201,6 +201,10 @@ def _diff(files: _Files, content: bytes, choices: Choices) -> str:
         _expect(bool(found) == (bytes(other) != content), "two files are said to be equal, or different, and are not")
     back = inspect.compare_files(str(files.other), str(files.model), ignore)
     _expect(bool(found) == bool(back), "the comparison depends on which file is the first")
+    if at % 8 == 1:
+        page = inspect.diff_page(files.model, files.other, found, files.out)
+        written = files.out.read_bytes()
+        _expect(page.bytes == len(written) and written.isascii(), "the page is not what it says")
     return " ".join(sorted({one.kind for one in found}))
 
 

@@ -144,6 +144,7 @@ READERS: dict[str, Reader] = {
     "check --parsers": verb("check", "{model}", "--parsers", "--full"),
     "canonicalize": verb("canonicalize", "{model}", "-o", "{out}"),
     "diff": verb("diff", "{model}", "{other}"),
+    "diff --html": verb("diff", "{model}", "{other}", "--html", "{out}"),
     "diff without names": verb("diff", "{model}", "{other}", "--ignore", "names"),
     "edit --rename-value": verb("edit", "{model}", "--rename-value", "x=fresh", "-o", "{out}"),
     "edit --rename-node": verb("edit", "{model}", "--rename-node", "nobody=fresh", "-o", "{out}"),

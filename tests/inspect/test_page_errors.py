@@ -123,7 +123,7 @@ def test_the_scale_of_colors(tmp_path: Path, window: Browser) -> None:
     x = ps.helper.make_tensor_value_info("x", 1, [2])
     ps.save(ps.helper.make_model(ps.helper.make_graph(nodes, "g", [x], [])), tmp_path / "m.onnx")
     values = {name: Apart(error, name != "d", HOSTILE, HOSTILE) for name, error in errors.items()}
-    found = Errors(False, "torch", [HOSTILE], values, {HOSTILE: 1.0}, fault=3, why=HOSTILE, first="d")
+    found = Errors(False, "torch", [HOSTILE], values, {HOSTILE: 1.0}, fault=5, why=HOSTILE, first="d")
     html(tmp_path / "m.onnx", tmp_path / "m.html", errors=found)
     window.open(tmp_path / "m.html")
     colors = window.run("return page.graph.graph.nodes.map((_, at) => page.graph.paintOf(at))")
@@ -131,6 +131,10 @@ def test_the_scale_of_colors(tmp_path: Path, window: Browser) -> None:
     assert colors == [*ends, window.run("return page.colors.unknown")]
     edges = "return page.graph.graph.nodes.map((_, at) => page.errors.edgeOf(page.graph.rankOf(at)) !== null)"
     assert window.run(edges) == [False, False, False, True, False, False]
+    of_last = window.run("return page.errors.rowsOf(page.graph.graph.nodes[5])")
+    assert of_last == [["at fault", HOSTILE]]  # which was not compared
+    marks = window.run("return page.graph.graph.nodes.map((node) => page.errors.markOf(node))")
+    assert marks == ["", "", "", "first wrong", "", "at fault"]
     window.run("page.graph.foldAll(false)")
     assert window.run("return page.graph.paintOf(0)") == "rgb(138, 109, 27)"
     assert "onerror" in window.text("#compared") and window.run("return window.hacked ?? 'no'") == "no"

@@ -103,7 +103,10 @@ for (const frame of layout.frames) {
 }
 const wrong = inFrames.filter(Boolean).length, frames = layout.frames.length;
 boxes.sort((a, b) => a - b);
-return { vertexOf: [...view.vertexOf], drawn, boxes, wrong, frames, count: view.count };
+const doubled = layout.preds.filter((list) => new Set(list).size < list.length).length;
+const names = (group) => modules.nodesIn(group).map((node) => node.name);
+const groups = view.groups.map((group) => [group.path, names(group)]).filter(Boolean);
+return { vertexOf: [...view.vertexOf], drawn, boxes, wrong, frames, doubled, groups, count: view.count };
 """
 
 
@@ -145,7 +148,9 @@ def test_folding_keeps_every_node_and_every_edge(seed: int, opened: Opened) -> N
         assert found["boxes"] == list(range(count + 2))  # the input and the output, too
         wanted = {(box[one], box[at]) for at, sources in enumerate(feeds) for one in sources if box[one] != box[at]}
         wanted |= {(box[70], box[at]) for at, sources in enumerate(feeds) if not sources} | {(box[69], count + 1)}
-        assert {tuple(edge) for edge in found["drawn"]} == wanted
+        assert {tuple(edge) for edge in found["drawn"]} == wanted and found["doubled"] == 0
+        for path, names in found["groups"]:
+            assert all(f"{name.split('/')[0]}.".startswith(f"{path}.") for name in names if "/" in name)
         assert found["wrong"] == 0 and (found["frames"] > 0) == (state != 1)
         sizes.append(count)
     assert sizes[0] == 70 and sizes[1] == min(sizes) < 40
@@ -153,10 +158,11 @@ def test_folding_keeps_every_node_and_every_edge(seed: int, opened: Opened) -> N
 
 def test_no_cycle_comes_of_folding(opened: Opened) -> None:
     """A module that is called twice, with others between, is two boxes."""
-    window = opened(chain(["a/1", "act/1", "act/2", "b/1", "b/2", "act/3", "act/4", "c/1"]))
+    names = ["a/1", "a/2", "act/0", "a/3", "a/4", "act/1", "act/2", "b/1", "b/2", "act/3", "act/4", "c/1"]
+    window = opened(chain(names))
     window.run("page.graph.foldAll(false)")
     titles = "return page.graph.view.groups.map((group) => [group.title, group.size]).filter(Boolean)"
-    assert window.run(titles) == [["act", 2], ["b", 2], ["act", 2]]
+    assert window.run(titles) == [["a", 2], ["a", 2], ["act", 2], ["b", 2], ["act", 2]]
     assert window.run("return page.graph.layout.stubs.size") == 0
 
 
@@ -179,6 +185,8 @@ def test_a_large_network_opens_as_few_boxes(count: int, least: int, most: int, o
     """Up to a hundred nodes all are there. Many layers side by side are ranges."""
     window = opened(layers(count))
     assert least <= window.run("return page.graph.view.count") <= most
+    window.run("page.graph.foldAll(false); page.graph.fold(page.graph.modules.chain(2)[0], true)")
+    assert window.run("return page.graph.view.count") == {9: 11, 20: 22, 200: 202, 1000: 34}[count]
     window.run("page.graph.foldAll(true)")
     assert window.run("return page.graph.view.count") == 10 * count + 3
     assert window.run("return page.graph.modules.kids(page.graph.modules.root).length") == 3
@@ -343,6 +351,21 @@ def test_names_of_modules_are_text(opened: Opened) -> None:
     assert "onerror" in said and "\u202e" not in said and "__proto__" in said
     assert window.run("return window.hacked ?? 'no'") == "no" and window.console() == []
     assert window.run("return document.querySelectorAll('img').length") == 0
+
+
+def test_frames_are_bounded(opened: Opened) -> None:
+    """Modules of two nodes that are far from each other: their frames take no more than the graph in all."""
+    nodes = []
+    for at in range(700):
+        nodes.append(node("Relu", [f"a{at - 1}" if at else "x"], [f"a{at}"], name=f"m{at}/far"))
+        nodes.append(node("Relu", ["x"], [f"b{at}"], name=f"m{at}/near"))
+    window = opened(model_of(nodes, ["a699"], types=False))
+    window.run("page.graph.foldAll(true)")
+    rows, boxes = window.run("""
+        const { layout } = page.graph;
+        return [layout.frames.reduce((sum, frame) => sum + frame.rows.length, 0), layout.layer.length];
+    """)
+    assert 0 < rows <= 40 * boxes and boxes < 10_000
 
 
 LIGHT = [path for path in sorted(Path(onnx.__file__).parent.rglob("*.onnx")) if "light" in path.parts]

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from proto_schema.owned import files_of
@@ -13,7 +14,7 @@ from proto_schema.targets import judge
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.source import load_example, load_model, running
-from purexport.cli.specs import parse_input, parse_kwargs
+from purexport.cli.specs import InputSpec, parse_input, parse_kwargs
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe_lines
 from purexport.inspect.errors import Apart, Errors
@@ -75,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.example and not specs:
         raise UsageError("say what to compare on, as in --input x=float32[1,3,224,224], or with --example")
     kwargs = parse_kwargs(args.kwargs)
+    if args.html:
+        judge(args.html, "page", _read_files(args, specs), args.force)
     files = args.source.endswith(".onnx") or os.path.isfile(args.source)
     model: Any = args.source if files else load_model(args.source)
     generator = torch.Generator().manual_seed(0)
@@ -90,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     lines = [found.as_text()]
     if args.repro and found.blamed is not None:
         if os.path.isdir(args.repro):
-            judge(os.path.join(args.repro, "model.onnx"), "model", _read_files(args), args.force)
+            judge(os.path.join(args.repro, "model.onnx"), "model", _read_files(args, specs), args.force)
         facts["written"] = found.write_reproducer(args.repro, args.force)
         lines += [f"wrote {name}" for name in facts["written"]]
     if args.html:
@@ -125,7 +128,13 @@ def _finite(error: float) -> float | None:
     return error if math.isfinite(error) else None
 
 
-def _read_files(args: argparse.Namespace) -> list[str]:
-    """The models that the command reads, with their data."""
+def _read_files(args: argparse.Namespace, specs: Sequence[InputSpec]) -> list[str]:
+    """The files that the command reads, as far as it names them: models with their data, code, inputs."""
     models = [name for name in (args.source, args.file) if os.path.isfile(name)]
-    return [file for name in models for file in files_of(name)]
+    modules = [text.rpartition(":")[0] for text in (args.source, args.example or "")]
+    code = [name for module in modules if module for name in (module, f"{module.replace('.', '/')}.py")]
+    return [
+        *(file for name in models for file in files_of(name)),
+        *code,
+        *(str(spec.file) for spec in specs if spec.file),
+    ]

@@ -7,7 +7,7 @@ const PARTS = ["list", "a", "b"];
 const NARROW = 900;  // pixels, as in the style
 const SIGNS = { "only in a": "\u2212", "only in b": "+", tensor: "w", order: "\u2195", storage: "s", bytes: "b" };
 
-const MOST_NAME = 38;  // letters in a row
+const MOST_NAME = 34;  // letters in a row
 
 // `graph.node["fc"].attribute["axis"].i` is about fc, and there about attribute["axis"].i.
 function titleOf(path) {
@@ -105,7 +105,7 @@ class DiffPage {
   filter(name) {
     this.rows = this.facts.differences.filter(SHOWN_BY[name]);
     this.at = -1;
-    say($("count"), many(this.rows.length, "difference"));
+    say($("count"), count(this.rows.length));
     for (const id of ["back", "next"]) $(id).disabled = !this.rows.length;
     this.list.refresh();
     this.list.goTo(0);

@@ -55,26 +55,34 @@ class Drawing {
     const to = Math.min(layout.depth - 1, layout.layerAt(this.y + this.canvas.clientHeight / scale) + 1);
     if (scale >= LEAST_FRAME) this.drawFrames(context, from, to, view, colors);
     if (scale >= LEAST_EDGE) this.drawEdges(context, from, to, view, colors);
+    if (scale >= LEAST_TEXT) this.drawTitles(context, from, to, view, colors);
     for (let at = from; at <= to; at++) this.drawRow(context, layout.rows[at], view, colors);
     this.drawBar();
   }
 
   drawFrames(context, from, to, view, colors) {
-    context.font = "11px system-ui, sans-serif";
-    context.textAlign = "left";
     for (const frame of this.layout.frames) {
       if (frame.last < from || frame.first > to || frame.right < view.left || frame.left > view.right) continue;
       context.beginPath();
-      outlineOf(context, this.layout, frame);
+      outlineOf(context, this.layout, frame, from - 1, to + 1);
       context.fillStyle = colors.frame;
       context.fill();
       context.strokeStyle = colors.line;
       context.lineWidth = Math.max(1, 0.7 / this.scale);
       context.stroke();
-      if (this.scale < LEAST_TEXT) continue;
+    }
+  }
+
+  // Over the lines, which may lead through frames.
+  drawTitles(context, from, to, view, colors) {
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "left";
+    for (const frame of this.layout.frames) {
+      if (frame.first < from || frame.first > to) continue;
       const [left, right, top] = this.titleOf(frame);
-      context.fillStyle = colors.faint;
-      write(context, `\u25be ${endOf(frame.group.title, 40)}`, left + 8, top + 15, right - left - 14);
+      if (right < view.left || left > view.right) continue;
+      const texts = [`\u25be ${endOf(frame.group.title, MOST_TITLE)}`], over = { ...colors, paper: colors.frame };
+      writeOver(context, texts, left + 8, top + 15, right - left - 14, over);
     }
   }
 

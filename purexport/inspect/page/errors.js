@@ -84,11 +84,13 @@ class Errors {
 
   // Rows for the details of a node.
   rowsOf(node) {
-    const found = this.facts === null || !this.nodes?.includes(node) ? undefined : this.of(node);
-    if (found === undefined) return [];
-    const bounds = found.close ? "within the bounds" : "outside of the bounds";
-    const rows = [["error", `${errorText(found.error)} of the largest element, ${bounds}`], ["values", found.text]];
-    if (found.origin) rows.push([this.facts.other, found.origin]);
+    if (this.values === undefined) return [];
+    const found = this.of(node), rows = [];
+    if (found !== undefined && this.nodes.includes(node)) {
+      const bounds = found.close ? "within the bounds" : "outside of the bounds";
+      rows.push(["error", `${errorText(found.error)} of the largest element, ${bounds}`], ["values", found.text]);
+      if (found.origin) rows.push([this.facts.other, found.origin]);
+    }
     if (node === this.atFault) rows.push(["at fault", this.facts.why]);
     return rows;
   }

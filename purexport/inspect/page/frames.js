@@ -2,10 +2,13 @@
 
 const HEAD = 20, FOOT = 7, MARGIN = 7;  // pixels for the title of a frame, below it, at its sides
 const CLEAR = 5;  // pixels from the boxes of others
+const MOST_ROWS_EACH = 40;  // of all frames together, for each vertex: what needs more has no frame
 
 // [{ group, from, to, first, last, left, right, rows, up, down }, ...], outer before inner. `from` and `to` are its
 // vertices, `first` and `last` its layers, `up` and `down` how many frames begin or end there, it among them.
 function framesOf(layout, view) {
+  const most = MOST_ROWS_EACH * layout.layer.length;
+  let rows = 0;
   const found = new Array(view.frames.length).fill(null), inner = view.frames.map(() => []);
   const open = [];  // indices of the frames about the one at hand
   view.frames.forEach(([, from], at) => {
@@ -34,7 +37,8 @@ function framesOf(layout, view) {
     frame.right += MARGIN;
     frame.up += 1;
     frame.down += 1;
-    if (cutOut(layout, frame)) found[at] = frame;
+    rows += frame.last - frame.first + 1;
+    if (rows <= most && cutOut(layout, frame)) found[at] = frame;
   }
   return found.filter((frame) => frame !== null);
 }
@@ -68,11 +72,12 @@ function cutOut(layout, frame) {
   return true;
 }
 
-// The outline of a frame, with round corners where it steps in or out.
-function outlineOf(path, layout, { first, last, rows, up, down }) {
-  const corners = [], half = (ROW - BOX) / 2;
-  const heights = rows.map((_, at) => layout.tops[first + at] - (at ? half : up * HEAD));
-  heights.push(layout.tops[last] + BOX + down * FOOT);
+// The outline of a frame between two layers, with round corners where it steps in or out.
+function outlineOf(path, layout, frame, from, to) {
+  const first = Math.max(frame.first, from), last = Math.min(frame.last, to), half = (ROW - BOX) / 2;
+  const rows = frame.rows.slice(first - frame.first, last - frame.first + 1), corners = [];
+  const heights = rows.map((_, at) => layout.tops[first + at] - (first + at > frame.first ? half : frame.up * HEAD));
+  heights.push(layout.tops[last] + BOX + (last < frame.last ? half : frame.down * FOOT));
   rows.forEach(([, right], at) => corners.push([right, heights[at]], [right, heights[at + 1]]));
   for (let at = rows.length - 1; at >= 0; at--) {
     const [left] = rows[at];
