@@ -24,6 +24,7 @@ same ones each time for the same row.  Lists of rows in tests/lowering are found
 from __future__ import annotations
 
 import copy
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,8 +53,16 @@ OPSETS = (9, 13, 17, 20, 23, 26)
 PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs need
 SAMPLED = 2  # opsets of programs and scripts, others for each row; all, and the newest, with `pytest -m sweep`
 RULES_RUN: set[str] = set()  # by the rows that were exported in this process; see tests/conftest.py
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """`1.31.1` as numbers."""
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+
+
 ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
-LOADED_OPSET = min(ORT_NEWEST_OPSET, runtimes.release(onnxruntime.__version__).newest_opset)  # by what is installed
+_KNOWN = [item for item in runtimes.releases() if version_of(item.version) <= version_of(onnxruntime.__version__)]
+LOADED_OPSET = min(ORT_NEWEST_OPSET, _KNOWN[-1].newest_opset)  # by what is installed
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------

@@ -432,9 +432,36 @@ def _source(code: types.CodeType) -> ast.Lambda | ast.FunctionDef:
 
 def _by_its_code(code: types.CodeType) -> ast.Lambda:
     """The same in Python 3.10, which keeps no columns: the lambda of that line that compiles to the same code."""
-    for node in _functions(code.co_filename):
-        if isinstance(node, ast.Lambda) and node.lineno <= code.co_firstlineno <= (node.end_lineno or 0):
-            made = compile(ast.Expression(node), code.co_filename, "eval").co_consts[0]
-            if (made.co_code, made.co_names, made.co_varnames) == (code.co_code, code.co_names, code.co_varnames):
-                return node
+    for made, node in _compiled(code.co_filename):
+        if node.lineno <= code.co_firstlineno <= (node.end_lineno or 0) and _alike(made, code):
+            return node
     raise LookupError(f"{code.co_filename}:{code.co_firstlineno}: no lambda has this code")
+
+
+def _alike(one: types.CodeType, other: types.CodeType) -> bool:
+    names = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars")
+    return all(getattr(one, name) == getattr(other, name) for name in names) and [
+        item for item in one.co_consts if not isinstance(item, types.CodeType)
+    ] == [item for item in other.co_consts if not isinstance(item, types.CodeType)]
+
+
+@functools.cache
+def _compiled(path: str) -> list[tuple[types.CodeType, ast.Lambda]]:
+    """The lambdas of a file with their codes, which are told apart by line numbers of their own."""
+    text = Path(path).read_text()
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
+    tree = ast.parse(text)
+    for number, node in enumerate(item for item in ast.walk(tree) if isinstance(item, ast.Lambda)):
+        for part in ast.walk(node):
+            if hasattr(part, "lineno"):
+                part.lineno = part.end_lineno = _NUMBERED + number  # type: ignore[attr-defined]
+    codes, made = [compile(tree, path, "exec")], []
+    while codes:
+        code = codes.pop()
+        codes += [item for item in code.co_consts if isinstance(item, types.CodeType)]
+        if code.co_name == "<lambda>":
+            made.append((code, found[code.co_firstlineno - _NUMBERED]))
+    return made
+
+
+_NUMBERED = 1_000_000

@@ -56,7 +56,7 @@ LAYERS: dict[str, tuple[str, str]] = {
         "pipeline fusion helpers compat comparison program weights.model lowering capture weights graph functionalize "
         "fx shapes facts aten base toolkit",
     ),
-    "models": ("operators", ""),
+    "models": ("operators", "base toolkit"),
     "helpers": (
         "symbolic_helper compat.lent_helpers",
         "compat lowering program capture graph functionalize fx shapes facts aten base toolkit",

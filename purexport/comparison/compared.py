@@ -143,6 +143,7 @@ def _optimized(
 ) -> None:
     """The outputs are wrong only where the inner values are not asked for: a level of optimization is at fault."""
     names = [item.name or "" for item in evidence.file.graph.output]
+    right: dict[str, torch.Tensor] = {}
     for before, level in zip(("", *LEVELS), LEVELS, strict=False):
         found = outputs_of(evidence.file, feed, ONNXRUNTIME, level)
         if found.failure or not all(item.difference.close for item in _outputs(names, found, expected, bounds)):
@@ -151,5 +152,7 @@ def _optimized(
             result.why = (
                 f"{said}, and {before} the right one" if before else f"{said}, and every node alone the right one"
             )
+            result.levels, result.right = (before, level) if before else (), right
             return
+        right = found.values
     result.at_fault, result.why = "runtime", "onnxruntime gives another result in each run"

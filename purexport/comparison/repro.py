@@ -1,4 +1,7 @@
-"""A reproducer: the node at fault alone, its inputs, what it should give, and a script of ten lines that runs it."""
+"""A reproducer: the node at fault alone, its inputs, what it should give, and a script of ten lines that runs it.
+
+Where an optimization of the runtime is at fault, it is the whole model, which the script runs with and without it.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,42 @@ for place, found in enumerate(session.run({outputs!r}, feed)):
     print({outputs!r}[place], found.shape, wanted.shape, np.abs(np.float64(found) - np.float64(wanted)).max())
 '''
 
+LEVELS_SCRIPT = '''\
+"""Runs model.onnx at two levels of optimization and shows how far the results are from what they should be."""
+
+import numpy as np
+import onnxruntime
+
+for level in {levels!r}:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    session = onnxruntime.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
+    feed = {{item.name: np.load(f"input_{{place}}.npy") for place, item in enumerate(session.get_inputs())}}
+    for place, found in enumerate(session.run({outputs!r}, feed)):
+        wanted = np.load(f"expected_{{place}}.npy")
+        print(level, {outputs!r}[place], np.abs(np.float64(found) - np.float64(wanted)).max())
+'''
+
+
+def write_levels(
+    evidence: Evidence,
+    levels: Sequence[str],
+    right: Mapping[str, torch.Tensor],
+    folder: str | os.PathLike[str],
+    overwrite: bool = False,
+) -> list[str]:
+    """Write the model with the inputs, the right results and a script that runs it at both levels; returns the paths.
+
+    Raises FileExistsError for a folder that is not empty.
+    """
+    names = [item.name or "" for item in evidence.file.graph.output]
+    weights = {tensor.name for tensor in evidence.file.graph.initializer}
+    inputs = [item.name or "" for item in evidence.file.graph.input if item.name not in weights]
+    arrays = {f"input_{place}.npy": evidence.found.values[name] for place, name in enumerate(inputs)}
+    arrays |= {f"expected_{place}.npy": right[name] for place, name in enumerate(names)}
+    script = LEVELS_SCRIPT.format(levels=tuple(levels), outputs=names)
+    return _written(folder, overwrite, evidence.file, arrays, script)
+
 
 def write_reproducer(
     evidence: Evidence, blame: Blamed, wrong: Judged | None, folder: str | os.PathLike[str], overwrite: bool = False
@@ -41,10 +80,6 @@ def write_reproducer(
     The folder is made if it is not there.  Raises ExportError where a value is missing, FileExistsError for a folder
     that is not empty.
     """
-    out = Path(folder)
-    if not overwrite and out.is_dir() and any(out.iterdir()):
-        said = "it is not empty; give another folder, or overwrite=True, --force"
-        raise FileExistsError(errno.EEXIST, said, str(out))
     places = sorted({blame.place, *(blame.nodes if blame.at_fault == "rule" else ())})
     nodes = [evidence.file.graph.node[place] for place in places]
     names = [name for name in evidence.file.graph.node[blame.place].output if name]
@@ -55,14 +90,26 @@ def write_reproducer(
         raise ExportError(f"the nodes at fault cannot be cut out: {made}", code="nothing-at-fault")
     part, feed = made
     part.graph.output = [_typed(evidence.found.values.get(name), name) for name in names]
-    out.mkdir(parents=True, exist_ok=True)
-    ps.save(part, out / "model.onnx", overwrite=overwrite)
-    files = {f"input_{place}.npy": _npy(as_array(tensor)) for place, tensor in enumerate(feed.values())}
+    arrays = {f"input_{place}.npy": tensor for place, tensor in enumerate(feed.values())}
     wanted = _expected(evidence, blame, names)
-    for place, name in enumerate(names):
-        if name in wanted:
-            files[f"expected_{place}.npy"] = _npy(as_array(wanted[name]))
-    files["run.py"] = SCRIPT.format(outputs=names).encode()
+    arrays |= {f"expected_{place}.npy": wanted[name] for place, name in enumerate(names) if name in wanted}
+    return _written(folder, overwrite, part, arrays, SCRIPT.format(outputs=names))
+
+
+def _written(
+    folder: str | os.PathLike[str],
+    overwrite: bool,
+    model: ps.ModelProto,
+    arrays: Mapping[str, torch.Tensor],
+    script: str,
+) -> list[str]:
+    out = Path(folder)
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        said = "it is not empty; give another folder, or overwrite=True, --force"
+        raise FileExistsError(errno.EEXIST, said, str(out))
+    out.mkdir(parents=True, exist_ok=True)
+    ps.save(model, out / "model.onnx", overwrite=overwrite)
+    files = {name: _npy(as_array(tensor)) for name, tensor in arrays.items()} | {"run.py": script.encode()}
     written = [str(out / "model.onnx")]
     for name, content in files.items():
         with replacing(str(out / name), "file", overwrite=overwrite) as target:

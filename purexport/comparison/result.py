@@ -12,7 +12,7 @@ import proto_schema as ps
 from purexport.comparison.closeness import Difference
 from purexport.comparison.differing import TORCH
 from purexport.comparison.located import Blamed, Evidence, Judged
-from purexport.comparison.repro import write_reproducer
+from purexport.comparison.repro import write_levels, write_reproducer
 from purexport.errors import ExportError
 
 _MOST_LAYERS = 40
@@ -43,7 +43,8 @@ class Comparison:
     `first_wrong` is the first value that differs, `call` torch's operator behind it, `source` the module and line of
     the model.  `judged` are the values inside that both have, in the order of the file; it is empty where the outputs
     agree and nobody asked for it.  `layers` is the largest error of each module, in the order of the file, relative to
-    the largest element of torch's tensor.
+    the largest element of torch's tensor.  `levels` are the last right and the first wrong level of optimization,
+    `right` the outputs at the right one.
     """
 
     runtime: str
@@ -61,6 +62,8 @@ class Comparison:
     judged: list[Judged] = field(default_factory=list, repr=False)
     evidence: Evidence | None = field(default=None, repr=False)
     blamed: Blamed | None = field(default=None, repr=False)
+    levels: tuple[str, ...] = ()
+    right: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def agrees(self) -> bool:
@@ -93,12 +96,20 @@ class Comparison:
         """torch's operator behind the first wrong value, with the module and line of the model."""
         return " at ".join(item for item in (self.call, self.source) if item)
 
+    @property
+    def reproducible(self) -> bool:
+        """Whether `write_reproducer` has something to write."""
+        return self.evidence is not None and (self.blamed is not None or bool(self.levels))
+
     def write_reproducer(self, folder: str | os.PathLike[str], overwrite: bool = False) -> list[str]:
         """Write the node at fault as a model of its own, with inputs, right results and a script; returns the paths.
 
-        The folder is made if it is not there.  Raises ExportError where no node is at fault, FileExistsError for a
-        folder that is not empty; `overwrite` replaces the files of these names there.
+        Where an optimization is at fault, it is the whole model, and the script runs it with and without it.  The
+        folder is made if it is not there.  Raises ExportError where no node is at fault, FileExistsError for a folder
+        that is not empty; `overwrite` replaces the files of these names there.
         """
+        if self.evidence is not None and self.levels:
+            return write_levels(self.evidence, self.levels, self.right, folder, overwrite)
         if self.evidence is None or self.blamed is None:
             raise ExportError(
                 "there is nothing to reproduce: no node is at fault; compare a file that differs",

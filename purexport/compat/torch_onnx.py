@@ -14,6 +14,7 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -149,7 +150,7 @@ PLACES = Places()
 def registering_module() -> Any:
     """The module that defines the functions of torch.onnx.utils; that one may only re-export them."""
     theirs: Any = torch.onnx
-    return sys.modules[theirs.register_custom_op_symbolic.__module__]
+    return import_module(theirs.register_custom_op_symbolic.__module__)
 
 
 def patched() -> bool:

@@ -57,7 +57,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add(
         "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
     )
-    add("--repro", metavar="FOLDER", help="write the node at fault there: a model, its inputs, a script")
+    add("--repro", metavar="FOLDER", help="write what is at fault there: a model, its inputs, a script")
     add("--html", metavar="PAGE", help="write a page with the graph, in which nodes have the color of their error")
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         found = purexport.compare(model, inputs, args.file, kwargs, args.rtol, args.atol, inside=bool(args.html))
     facts = found.as_dict()
     lines = [found.as_text()]
-    if args.repro and found.blamed is not None:
+    if args.repro and found.reproducible:
         if os.path.isdir(args.repro):
             judge(os.path.join(args.repro, "model.onnx"), "model", _read_files(args, specs), args.force)
         facts["written"] = found.write_reproducer(args.repro, args.force)
