@@ -65,7 +65,12 @@ class ScalarType:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """A Python list or tuple whose elements are taken out by `prim::getitem` calls."""
+    """A Python list or tuple whose elements are taken out by `prim::getitem` calls.
+
+    `count` is how many there were when it was recorded; None where that is not known.
+    """
+
+    count: int | None = None
 
     def __str__(self) -> str:
         return "list"

@@ -149,7 +149,8 @@ class Pass:
         if alias.index is None:
             self.calls.append(Call(call.target, args, [result], call.source))
         else:
-            whole = Value(ListType())
+            known = call.outputs[0].type
+            whole = Value(known if isinstance(known, ListType) else ListType())
             self.calls.append(Call(call.target, args, [whole], call.source))
             self.calls.append(Call("prim::getitem", {"list": whole, "index": alias.index}, [result], call.source))
         return result

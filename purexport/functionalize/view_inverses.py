@@ -101,7 +101,8 @@ def _joined(
         bounds = [0, *view.args["indices"], INT64_MAX]
         args = {"dim": dim, "start": bounds[index], "end": bounds[index + 1], "step": 1}
         return "aten::slice_scatter", {"self": base, "src": new, **args}
-    whole = Value(ListType())
+    known = view.outputs[0].type
+    whole = Value(known if isinstance(known, ListType) else ListType())
     emit(Call(view.target, {**view.args, "self": base}, [whole], view.source))
     pieces = [new] * _count(pieces_of, view, base, dim)
     shape = new.tensor.shape if pieces_of.join == "aten::stack" else None  # the sizes of other parts may differ
@@ -124,5 +125,8 @@ def _count(pieces_of: Pieces, view: Call, base: Value, dim: int) -> int:
     if isinstance(size, int) and pieces_of.size is not None:
         given = pieces_of.size(size, args)
     if not isinstance(size, int) or not isinstance(given, int):
+        listed = view.outputs[0].type
+        if isinstance(listed, ListType) and listed.count is not None:  # any other number makes the file stop
+            return listed.count
         raise UnknownInverse("the number of its pieces is not known", code="view-sizes-unknown")
     return max(-(-size // given), 1)

@@ -80,7 +80,7 @@ class Symbols:
             return ScalarType(int)
         if isinstance(value, (float, torch.SymFloat)):
             return ScalarType(float)
-        return ListType()
+        return ListType(len(value) if isinstance(value, (list, tuple)) else None)
 
     def _strides(self, tensor: torch.Tensor) -> tuple[Dim, ...]:
         return tuple(map(self.dim, tensor.stride())) if tensor.layout == torch.strided else ()

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import purexport
-from tests.harness import CAPTURES, compare_with_torch
+from tests.harness import CAPTURES, compare_with_torch, run_ort
 from tests.tolerances import CHAIN
 
 EXAMPLE = (2, 4, 12, 16)
@@ -108,10 +108,6 @@ ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_sizes(name: str, route: str) -> None:
     function, others = ROWS[name]
-    if (name, route) == ("halves", "export"):
-        with pytest.raises(purexport.UnsupportedOperatorError, match="unknown number of chunks"):
-            purexport.export(function, (torch.ones(EXAMPLE),), dynamic_axes={"x": {2: "height"}}, capture=route)
-        return
     images = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in (EXAMPLE, *others)]
     program = purexport.export(
         function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture=route, opset_version=18
@@ -148,3 +144,51 @@ def test_rounding_of_other_numbers() -> None:
     assert math.ceil(torch.tensor(2.5)) == 3
     with pytest.raises(TypeError):
         round(torch.tensor(2.5))
+
+
+# Pieces -------------------------------------------------------------------------------------------------------------
+
+
+def scaled(x: Tensor) -> Tensor:
+    return torch.cat([piece * (place + 1) for place, piece in enumerate(x.split(4))])
+
+
+def halved(x: Tensor) -> Tensor:
+    kept = x.clone()
+    for piece in kept.split(4)[1:]:
+        piece.mul_(0.5)
+    return kept
+
+
+def in_one(x: Tensor) -> Tensor:
+    return torch.stack([piece.amax(0) for piece in x.split(8)])
+
+
+def thirds(x: Tensor) -> Tensor:
+    return torch.stack([piece.amax(0) for piece in x.chunk(3)])
+
+
+# a function of [n, 3] and sizes of which torch makes as many pieces as of 8, or fewer or more
+PIECES = {
+    "split": (scaled, (7, 5), (4, 3, 0, 9, 12, 16)),
+    "written": (halved, (7, 5), (4, 3, 9, 12)),
+    "one piece": (in_one, (7, 1), (9, 16)),
+    "chunk": (thirds, (7, 9, 3), (4, 2)),
+}
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("route", CAPTURES)
+@pytest.mark.parametrize("name", PIECES)
+def test_pieces(name: str, route: str, opset: int) -> None:
+    """The file makes as many pieces as the example has, and stops where torch makes another number."""
+    function, same, others = PIECES[name]
+    rows = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))
+    program = purexport.export(function, (rows[:8],), dynamic_axes={"x": {0: "n"}}, capture=route, opset_version=opset)
+    assert any("chunks" in text and "stops with an error" in text for text in program.report.warnings)
+    data = program.model_proto.SerializeToString()
+    for count in (8, *same):
+        compare_with_torch(function, data, (rows[:count],), {}, CHAIN)
+    for count in others:
+        with pytest.raises(Exception, match=r"Split|Reshape"):
+            run_ort(data, [rows[:count].numpy()])

@@ -227,7 +227,7 @@ FAMILIES = (
     Family("tiny_vit", _timm("tiny_vit_5m_224")),
     Family("pvt", _timm("pvt_v2_b0")),
     Family("fastvit", _timm("fastvit_t8"), others=FITS_32),
-    Family("mobilevit", _timm("mobilevit_xxs")),
+    Family("mobilevit", _timm("mobilevit_xxs"), others=FITS_32),
     Family("edgenext", _timm("edgenext_xx_small")),
     Family("unet", lambda: UNet("interpolate")),
     Family("unet2d", _unet2d, (2, 16, 24), ((1, 32, 40), (3, 56, 24), (2, 16, 64))),

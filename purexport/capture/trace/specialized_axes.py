@@ -26,8 +26,9 @@ from typing import Any
 import torch
 
 from proto_schema.records import dataclass
+from purexport.aten import scalars
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import AtenGraph, Call, Source, Value
+from purexport.aten.graph import AtenGraph, Call, ScalarType, Source, Value
 from purexport.capture.trace import probes
 from purexport.capture.trace.probes import Sizes
 from purexport.capture.trace.replay import Asked, UnfitError
@@ -411,7 +412,34 @@ class _Difference:
             if mine is None or theirs is None:
                 return mine is theirs and (origins is None or origins[0].get(one) == origins[1].get(other))
             return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
-        return _is_same(one, other)
+        return _is_same(one, other) or (
+            isinstance(one, Value) is not isinstance(other, Value) and self._equal(one, other)
+        )
+
+    def _equal(self, one: Any, other: Any) -> bool:
+        """Whether one trace holds the number that the other computes: `max(h / w, 1.0)` takes one of the two."""
+        computed, number, graph = (
+            (one, other, self.one.graph) if isinstance(one, Value) else (other, one, self.other.graph)
+        )
+        if not isinstance(number, (int, float)) or not isinstance(computed.type, ScalarType):
+            return False
+        return bool(_evaluated(computed, {value: call for call in graph.calls for value in call.outputs}) == number)
+
+
+def _evaluated(item: Any, makers: Mapping[Value, Call]) -> Any:
+    """The number that a value is, computed from the recorded sizes; None where it follows from something else."""
+    if not isinstance(item, Value):
+        return item
+    call = makers.get(item)
+    if call is None:
+        return None
+    if call.target == "aten::size.int":
+        return call.args["self"].tensor.shape[call.args["dim"]]
+    if not scalars.is_scalar_operator(call.base):
+        return None
+    args = {name: _evaluated(arg, makers) for name, arg in call.args.items()}
+    unknown = any(args[name] is None for name, arg in call.args.items() if isinstance(arg, Value))
+    return None if unknown else scalars.evaluate(call.base, args)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -515,6 +515,8 @@ class Reader:
 
     def _unpack(self, node: Any) -> None:
         container = self.env[node.inputsAt(0).unique()]
+        if isinstance(container, Value):
+            container.type = ListType(len(outputs_of(node)))
         for index, output in enumerate(outputs_of(node)):
             if isinstance(container, list):
                 self.env[output.unique()] = container[index]

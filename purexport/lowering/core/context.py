@@ -20,7 +20,7 @@ from proto_schema.inference.site import Scope
 from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from purexport import dtypes
-from purexport.aten.graph import Call, Source, TensorType, Type
+from purexport.aten.graph import Call, ListType, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
 from purexport.graph.ir import Graph, Value
 
@@ -66,13 +66,15 @@ class Site:
     """The call that is being lowered.
 
     `results` are torch's types of its results: None for what is no tensor, the type of its integers for a quantized
-    tensor.  `operands` are torch's types of its arguments by name, with the strides, where these are values.
+    tensor.  `count` is how many results a list had when it was recorded; None where that is not known.  `operands` are
+    torch's types of its arguments by name, with the strides, where these are values.
     """
 
     source: Source = field(default_factory=Source)
     target: str = ""
     results: tuple[TensorType | None, ...] = ()
     operands: Mapping[str, Type] = field(default_factory=dict)
+    count: int | None = None
 
 
 def site_of(call: Call, types: Iterable[Type] | None = None) -> Site:
@@ -80,7 +82,8 @@ def site_of(call: Call, types: Iterable[Type] | None = None) -> Site:
     operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
     known = [value.type for value in call.outputs] if types is None else types
     results = tuple(map(_stored, known))
-    return Site(call.source, call.target, results, MappingProxyType(operands))
+    count = next((type_.count for type_ in known if isinstance(type_, ListType)), None)
+    return Site(call.source, call.target, results, MappingProxyType(operands), count)
 
 
 def _stored(type_: Type) -> TensorType | None:

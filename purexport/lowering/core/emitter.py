@@ -131,6 +131,11 @@ class Emitter:
         return self.site.results
 
     @property
+    def count(self) -> int | None:
+        """How many results the call has in the example, where torch gives a list; None where that is not known."""
+        return self.site.count
+
+    @property
     def operands(self) -> Mapping[str, Type]:
         """torch's types of the call's arguments by name, with the strides, where these are values."""
         return self.site.operands

@@ -132,10 +132,24 @@ def split(
         ends = [_item(op, split, 0)]
         for place in range(1, split.shape[0]):
             ends.append(op.Add(ends[-1], _item(op, split, place)))
+        input = _of_sizes(op, input, axis, split)
     starts = [op.const(0), *ends[:-1]]
     return tuple(
         op.Slice(input, op.ints([start]), op.ints([end]), axes=[axis]) for start, end in zip(starts, ends, strict=True)
     )
+
+
+def _of_sizes(op: Emitter, data: Value, axis: int, sizes: Value) -> Value:
+    """`data`, by a Reshape that fails where Split does: a size is negative, or they are not the whole axis together.
+
+    Where a single size is computed and stands in a Concat, ONNX Runtime leaves it to the Reshape (-1), and nothing
+    fails.  So the size is added to a zero.
+    """
+    dims: list[Any] = dims_of(op, data)
+    dims[axis] = 0
+    here = op.const([int(place == axis) for place in range(len(dims))])
+    total = op.Mul(op.ReduceSum(op.Abs(sizes), keepdims=0), here)
+    return op.Reshape(data, op.Add(op.ints(dims), total))
 
 
 # Padding --------------------------------------------------------------------------------------------------------------

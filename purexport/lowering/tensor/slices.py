@@ -94,15 +94,31 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
 
     The last chunk may be smaller.
     """
-    size = _known_size(op, self, dim, "splits")
-    step = op.known(split_size)
-    if not isinstance(step, int):
-        raise UnsupportedForm(
-            "splits into an unknown number of chunks; give the sizes of the chunks", code="value-not-known"
-        )
+    size, step = op.dim(self, dim), op.known(split_size)
+    if not isinstance(size, int) or not isinstance(step, int):
+        return _split_dynamic(op, self, step, dim, size)
     # torch allows a size of 0 for an empty axis
     sizes = [min(step, size - start) for start in range(0, size, step)] if step else []
     return split_with_sizes(op, self, sizes or [0], dim)
+
+
+def _split_dynamic(op: Emitter, value: Value, step: int | Value, dim: int, size: int | Value) -> list[Value]:
+    """As many chunks as the example has.
+
+    Where torch gives fewer, the last size is negative; where it gives more, the sizes are not that of the whole axis.
+    Every runtime refuses both.
+    """
+    count = op.count
+    if count is None:  # a script: the list may have any length
+        what, code = ("a dynamic axis ", "size-not-known") if isinstance(step, int) else ("", "value-not-known")
+        raise UnsupportedForm(f"splits {what}into an unknown number of chunks; give the sizes of the chunks", code=code)
+    op.remark(f"makes {count} chunks; for a size of which torch makes fewer or more, the file stops with an error")
+    rest = op.Sub(size, op.Mul(step, op.const(count - 1)))
+    last = op.Min(rest, step)
+    if count > 1:  # 8 in chunks of 4 has no empty third one; but an empty axis has an empty one
+        last = op.Sub(last, op.cast(op.Equal(rest, op.const(0)), dtypes.INT64))
+    sizes = op.ints([step] * (count - 1) + [last])
+    return list(op.multi("Split", value, split=sizes, axis=axis_of(dim, value.rank), outputs=count))
 
 
 def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
