@@ -133,7 +133,7 @@ def _child(out: Connection, base: str, first: int, last: int, folder: Path | Non
             out.send(({"torch": f"does not run the program: {type(error).__name__}"}, {}, set(), []))
             continue
         said = []
-        for finding in outcome.findings:
+        for finding in {finding.key: finding for finding in reversed(outcome.findings)}.values():
             said.append(signature(finding.key, finding.text))
             if said[-1] not in shown:
                 shown.add(said[-1])
