@@ -33,8 +33,12 @@ def make(seed: str, axes: int | None = None) -> Program:
         return _Maker(Random(seed), axes).program()
 
 
-def _sizes(rng: Random, axes: int, least: int) -> dict[str, int]:
-    return dict(zip("nmkl"[:axes], rng.sample(range(least, 8), axes), strict=True))
+def _four_sizes(rng: Random, names: str) -> tuple[dict[str, int], ...]:
+    """Two rows of sizes that all differ, one in which an axis has size 1, and one whose sizes may be equal."""
+    rows = [rng.sample(range(2, 8), len(names)) for _ in range(2)]
+    rows += [[rng.randrange(1, 8) for _ in names], [rng.randrange(3, 8) for _ in names]]
+    rows[2][rng.randrange(len(names))] = 1
+    return tuple(dict(zip(names, row, strict=True)) for row in rows)
 
 
 class _Maker:
@@ -42,7 +46,7 @@ class _Maker:
         self.rng = rng
         self.sizes: tuple[dict[str, int], ...] = ({}, {})
         if axes is not None:
-            self.sizes = tuple(_sizes(rng, axes, least) for least in (2, 2, 1, 3))
+            self.sizes = _four_sizes(rng, "nmkl"[:axes])
         elif rng.random() < 0.3:
             names = rng.sample(["n", "m"], rng.choice([1, 1, 2]))
             pairs = {name: rng.sample([2, 3, 4, 5, 6], 2) for name in names}

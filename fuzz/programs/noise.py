@@ -47,6 +47,10 @@ upsample_nearest1d upsample_nearest2d upsample_nearest3d lift_fresh lift_fresh_c
     )
 )
 
+# of these, what rounds halves: a runtime without a kernel for halves computes in float32, and may not round in between
+ROUNDED = frozenset(_words("add sub mul col2im"))
+HALF = torch.float16
+
 
 class Noise(TorchDispatchMode):
     """Moves the operands and results of inexact operations by a few units in the last place, by a seed."""
@@ -59,7 +63,10 @@ class Noise(TorchDispatchMode):
         kwargs = kwargs or {}
         schema = func._schema
         if _is_exact(func, schema, args, kwargs):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if schema.name.removeprefix("aten::").removesuffix("_") in ROUNDED and result.dtype is HALF:
+                result.copy_(self._rounded_otherwise(result))
+            return result
         written = {i for i, a in enumerate(schema.arguments) if a.alias_info is not None}
         moved = [value if i in written else self._moved(value) for i, value in enumerate(args)]
         result = func(*moved, **kwargs)
@@ -67,6 +74,11 @@ class Noise(TorchDispatchMode):
             if isinstance(value, torch.Tensor) and value.dtype in ERROR:
                 value.copy_(self._moved(value))
         return result
+
+    def _rounded_otherwise(self, value: torch.Tensor) -> torch.Tensor:
+        """Each number by half a unit or more to either side."""
+        sides = torch.randint(0, 2, value.shape, generator=self.generator) * 2 - 1
+        return (value.double() * (1 + ERROR[HALF] / 2 * sides)).to(HALF)
 
     def _moved(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):

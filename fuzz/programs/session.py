@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def session(seed: str, seconds: float | None, runs: int | None, folder: Path | N
         child = context.Process(target=_child, args=(theirs, base, at, min(at + WORK, last), folder, axes), daemon=True)
         child.start()
         theirs.close()
-        at = _listen(mine, base, at, report, started, seconds)
+        at = _listen(mine, child, base, at, report, started, seconds)
         child.kill()
         child.join()
     report.seconds = time.monotonic() - started
@@ -76,16 +77,23 @@ def session(seed: str, seconds: float | None, runs: int | None, folder: Path | N
     return int(bool(report.findings or report.crashes))
 
 
-def _listen(mine: Connection, base: str, at: int, report: Report, started: float, seconds: float | None) -> int:
+def _listen(
+    mine: Connection, child: SpawnProcess, base: str, at: int, report: Report, started: float, seconds: float | None
+) -> int:
     """Takes a child's programs in; the number of the next one."""
     stage = "making the program"
     while seconds is None or time.monotonic() - started < seconds:
+        ended = ""
         try:
-            if not mine.poll(PATIENCE):
-                raise EOFError
-            message = mine.recv()
+            if mine.poll(PATIENCE):
+                message = mine.recv()
+            else:
+                ended = f"no word for {PATIENCE:.0f} s"
         except EOFError:
-            report.crashes.append(f"{stage}: --seed {base}:{at}")
+            child.join(10)
+            ended = f"exit status {child.exitcode}"
+        if ended:
+            report.crashes.append(f"{stage}, {ended}: --seed {base}:{at}")
             print(f"CRASH {report.crashes[-1]}", flush=True)
             return at + 1
         if isinstance(message, str):
@@ -133,7 +141,7 @@ def _child(out: Connection, base: str, first: int, last: int, folder: Path | Non
             out.send(({"torch": f"does not run the program: {type(error).__name__}"}, {}, set(), []))
             continue
         said = []
-        for finding in outcome.findings:
+        for finding in {finding.key: finding for finding in reversed(outcome.findings)}.values():
             said.append(signature(finding.key, finding.text))
             if said[-1] not in shown:
                 shown.add(said[-1])

@@ -492,6 +492,13 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         {"x0": ("uint8", ("n", 1)), "x1": ("float16", ("n", 1)), "x2": ("bool", ("n",))},
         ({"n": 4}, {"n": 5}),
     ),
+    Found(
+        "a-product-of-every-two-of-what-a-mask-took",
+        "v0 = x0[self.p0]\nv1 = torch.kron(v0, self.p1)",
+        "v1",
+        {"x0": ("float32", (2, "n")), "p0": ("bool", (2,)), "p1": ("float32", (2, 2))},
+        ({"n": 4}, {"n": 5}),
+    ),
 ]
 
 

@@ -50,6 +50,7 @@ def test_a_program_has_the_axes_that_are_asked_for() -> None:
     """Two of them, at four sizes, and every route computes what torch does."""
     program = make("tests:axes", 2)
     assert len(program.sizes) == 4 and all(set(row) == {"n", "m"} for row in program.sizes)
+    assert 1 in program.sizes[2].values()
     assert {label for axes in program.dynamic_axes().values() for label in axes.values()} == {"n", "m"}
     outcome = run(program)
     assert outcome.findings == []

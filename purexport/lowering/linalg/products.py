@@ -22,7 +22,6 @@ from purexport.lowering.support.common import (
     dims_of,
     full,
     reshape,
-    reshape_to_result,
     swap_last,
     times,
 )
@@ -185,9 +184,7 @@ def kron(op: Emitter, self: Value, other: Value) -> Value:
         op.Unsqueeze(one, list(range(1, 2 * rank, 2))) if rank else one,
         op.Unsqueeze(two, list(range(0, 2 * rank, 2))) if rank else two,
     )
-    return reshape_to_result(
-        op, spread, [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)]
-    )
+    return reshape(op, spread, [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)])
 
 
 # Vectors ------------------------------------------------------------------------------------------------------------
