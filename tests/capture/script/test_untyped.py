@@ -4,7 +4,7 @@ torch's interpreter refuses the number; old code gives it, because the body uses
 the file.  The same script takes a tensor of one element, which is an input.
 """
 
-# ruff: noqa: ANN001  no annotations: this is what is tested
+
 
 from __future__ import annotations
 
