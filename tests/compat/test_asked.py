@@ -149,8 +149,13 @@ def reduced(kind: str, include: bool) -> Callable[..., Tensor]:
 
 SAME_PLACE = [
     *(
-        Asked(function.__name__.replace("_", "-"), function, (X, i, Y), opsets=BEFORE, peers=(W, R))
-        for function, i in ((scatter_add, TWICE), (index_add, PLACES), (index_put, PLACES), (index_put_pairs, PLACES))
+        Asked(function.__name__.replace("_", "-"), function, (X, i, Y), opsets=BEFORE, peers=(old, R))
+        for function, i, old in (
+            (scatter_add, TWICE, W),
+            (index_add, PLACES, W),
+            (index_put, PLACES, F),
+            (index_put_pairs, PLACES, F),
+        )
     ),
     *(
         Asked(
@@ -206,9 +211,9 @@ LENGTHS = (torch.randn(3, 5, 3), torch.tensor([3, 5, 2])), ((torch.randn(3, 5, 3
 OPSETS = [
     Asked("arange-of-a-size", arange_of_a_size, (X,), ((MORE,),), N, opsets=FIRST),
     Asked("arange-of-tenths", arange_of_tenths, (X,), ((MORE,),), N, opsets=FIRST),
-    Asked("cumsum", cumsum, (X,), ((MORE,),), N, opsets=FIRST),
-    Asked("cumsum-int", cumsum, (X.long(),), ((MORE.long(),),), N, opsets=FIRST),
-    Asked("repeat-interleave", repeated, (X,), ((MORE,),), N, opsets=FIRST),
+    Asked("cumsum", cumsum, (X,), ((MORE,),), N, opsets=FIRST, peers=(F, R)),
+    Asked("cumsum-int", cumsum, (X.long(),), ((MORE.long(),),), N, opsets=FIRST, peers=(F, R)),
+    Asked("repeat-interleave", repeated, (X,), ((MORE,),), N, opsets=FIRST, peers=(F, R)),
     Asked(
         "repeat-interleave-by-data",
         repeated_by_data,
@@ -217,7 +222,14 @@ OPSETS = [
         opsets=FIRST,
     ),
     *(
-        Asked(f"packed-{layer.__name__.lower()}", Packed(layer).eval(), *LENGTHS, None, ("trace", "script"), (9, 10))
+        Asked(
+            f"packed-{layer.__name__.lower()}",
+            Packed(layer).eval(),
+            *LENGTHS,
+            routes=("trace", "script"),
+            opsets=FIRST,
+            peers=(W, F),
+        )
         for layer in (nn.LSTM, nn.GRU, nn.RNN)
     ),
 ]
@@ -274,14 +286,21 @@ def scaled(x: Tensor, scale: float = 2.0, flag: bool = True) -> Tensor:
 OTHERS = [
     Asked("an-ordered-dict", ordered, (X,), routes=TRACED, peers=(R, F)),
     Asked("a-dataclass", data_class, (X,), routes=TRACED, peers=(F, F)),
-    Asked("data-parallel", nn.DataParallel(nn.Linear(4, 2)), (X,), ((MORE,),), N, routes=TRACED, peers=(F, F)),
-    Asked("elu-double", elu, (X.double(),), peers=(F, R)),
-    Asked("celu-double", celu, (X.double(),), peers=(F, R)),
-    Asked("erf-double", torch.erf, (X.double(),), routes=TRACED, peers=(W, F)),
-    Asked("acos-double", acos, (X.double(),), peers=(W, F)),
+    Asked("data-parallel", nn.DataParallel(nn.Linear(4, 2)), (X,), ((MORE,),), N, routes=TRACED, peers=(F, R)),
+    Asked("elu-double", elu, (X.double(),), peers=(W, R)),
+    Asked("celu-double", celu, (X.double(),), peers=(W, W)),
+    Asked("erf-double", torch.erf, (X.double(),), routes=TRACED, peers=(W, W)),
+    Asked("acos-double", acos, (X.double(),), peers=(W, W)),
     Asked("atan2-double", atan2, (X.double(), Y.double()), peers=(W, W)),
-    Asked("where-byte", one_of_bytes, (X, (X > 0).byte()), routes=("script",)),
-    Asked("tensor-of-float", from_a_number, (torch.tensor([1.5]),), ((torch.tensor([2.5]),),), routes=("script",)),
+    Asked("where-byte", one_of_bytes, (X, (X > 0).byte()), routes=("script",), peers=(R, F)),
+    Asked(
+        "tensor-of-float",
+        from_a_number,
+        (torch.tensor([1.5]),),
+        ((torch.tensor([2.5]),),),
+        routes=("script",),
+        peers=(W, R),
+    ),
     Asked("defaults", scaled, (X,), routes=ALL),
 ]
 
