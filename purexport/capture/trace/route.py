@@ -253,8 +253,9 @@ def _refusals() -> Iterator[None]:
                 "use capture='export'",
                 code="trace-cannot-record",
             ) from error
+        text = str(error).partition("\nException raised from ")[0]  # a list of addresses in torch's libraries follows
         raise ExportError(
-            f"the model does not run on these args: {type(error).__name__}: {error}",
+            f"the model does not run on these args: {type(error).__name__}: {text}",
             code=code_of(error, "model-does-not-run"),
         ) from error
 

@@ -92,3 +92,13 @@ def test_a_frozen_script_gets_no_mode(hold: Callable[[Any], Any]) -> None:
     with purexport.select_model_mode_for_export(model, True):
         pass
     assert not hasattr(frozen, "training")
+
+
+def test_a_frozen_script_inside_a_module_goes_by_torch_export() -> None:
+    """torch's tracer refuses it; the report says so in one line, without addresses of torch's libraries."""
+    frozen = torch.jit.freeze(torch.jit.script(Normed().eval()))
+    model = nn.Sequential(frozen, nn.ReLU())
+    program = purexport.export(model, (IMAGES,), verify=True)
+    reason = program.report.as_text().splitlines()[0]
+    assert reason.startswith("route: export (the trace failed: the model does not run on these args: RuntimeError: ")
+    assert "frame #" not in program.report.as_text()

@@ -11,8 +11,8 @@ from purexport.aten.graph import Source, TensorType, Value
 from purexport.aten.memory import lies_in_order
 from purexport.aten.schema import bind, dtype_from_code
 from purexport.capture.script.by_schema import record_by_schema
-from purexport.capture.script.conversions import cast, literal, to_number
-from purexport.capture.script.kinds import NUMBER_DTYPES, NUMBERS
+from purexport.capture.script.conversions import cast, literal, to_number, to_tensor
+from purexport.capture.script.kinds import NUMBER_DTYPES, NUMBERS, number_kind
 from purexport.capture.script.machine import Machine
 from purexport.capture.script.registry import COMPUTED, DYNAMIC, Handlers, Node
 from purexport.capture.script.values import FakeSequence, ScriptList
@@ -55,6 +55,8 @@ def _requires_grad(machine: Machine, node: Node, item: Any) -> Any:
 def _property(machine: Machine, node: Node, item: Any) -> Any:
     """`prim::dtype` and similar: a property of a tensor that is known without its data."""
     name = node.kind.removeprefix("prim::")
+    if number_kind(item) is not None:
+        item = to_tensor(machine, item, node.source)
     if name in ("dtype", "is_quantized") and item in machine.quantized:
         made = machine.producers[item]
         raise ExportError(
