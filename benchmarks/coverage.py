@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--opsets", nargs="+", type=int, default=[OPSET])
     parser.add_argument("--every", type=int, default=1, help="every n-th of the names only; the page says so")
     parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--first", nargs="+", type=int, default=[], help="opsets at which the first sample is enough")
     parser.add_argument("--spread", action="store_true", help="samples from all over the list, not the first ones")
     parser.add_argument("--apart", action="store_true", help="capture for each opset anew")
     parser.add_argument("--processes", type=int, default=2)

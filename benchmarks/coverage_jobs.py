@@ -116,6 +116,7 @@ def _of_route(
             if verdict and route in PEERS:
                 left.remove(opset)  # one failure decides, and these are slow
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        left = [opset for opset in left if opset not in options.first]
     for place, _ in runs:
         pipe.send((place, "end", ""))
 

@@ -54,9 +54,9 @@ def page(found: Mapping[tuple[str, str, int], Record], opset: int) -> str:
 _HEAD = """# Coverage
 
 `python benchmarks/coverage.py --write` writes this page; do not edit it. It takes every name of torch's operator and
-module databases in float32 (else int64, else bool), with three samples each. It exports each sample, runs the file in
-ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when all its
-samples pass. The tables by name are those of opset 20.
+module databases in float32 (else int64, else bool), with up to three samples each. It exports each sample, runs the
+file in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when all
+its samples pass. The tables by name are those of opset 20.
 
 Two kinds of results are compared in another way. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
 are compared by what they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
@@ -76,10 +76,10 @@ def _passes(record: Record | None) -> bool:
 
 
 def _summary(found: Mapping[Any, Record], swept: Sequence[tuple[str, int]], *groups: Sequence[str]) -> Iterable[str]:
-    yield "| route | opset | operators | of those ONNX can express | modules |"
-    yield "|---|---|---|---|---|"
+    yield "| route | opset | samples | operators | of those ONNX can express | modules |"
+    yield "|---|---|---|---|---|---|"
     for route, opset in swept:
-        cells = []
+        cells = [str(max(len(item["verdicts"]) for (_, of, at), item in found.items() if (of, at) == (route, opset)))]
         for names in (groups[0], [name for name in groups[0] if name not in INEXPRESSIBLE], groups[1]):
             passed = sum(_passes(found.get((name, route, opset))) for name in names)
             cells.append(f"{passed} of {len(names)} ({100 * passed / max(len(names), 1):.1f} %)")
