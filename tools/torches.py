@@ -75,7 +75,7 @@ def pytest_addoption(parser: Any) -> None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What fails for a reason that is not ours: before or since which version of a package, with which text, and why."""
+    """What fails for a reason that is not ours: at which versions of a package, with which text, and why."""
 
     package: str
     below: str

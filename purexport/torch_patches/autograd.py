@@ -1,8 +1,8 @@
 """Replaces how autograd Functions are applied, by torch and by its compiler.
 
-Up to torch 2.13, `Function.apply` itself calls `_SingleLevelFunction.apply`, which is replaced here.  So a bound `apply`
-that the model stored before is intercepted too.  Since then `Function.apply` is a function of C++, which calls nothing
-that could be replaced.  It is replaced itself, and what the model stored before is traced into.
+Up to torch 2.13, `Function.apply` itself calls `_SingleLevelFunction.apply`, which is replaced here.  So a bound
+`apply` that the model stored before is intercepted too.  Since then `Function.apply` is a function of C++, which calls
+nothing that could be replaced.  It is replaced itself, and what the model stored before is traced into.
 """
 
 from __future__ import annotations
