@@ -1,11 +1,13 @@
 """Replaces how autograd Functions are applied, by torch and by its compiler.
 
-`Function.apply` itself calls `_SingleLevelFunction.apply`, which is replaced here.  So a bound `apply` that the model
-stored before is intercepted too.
+Up to torch 2.13, `Function.apply` itself calls `_SingleLevelFunction.apply`, which is replaced here.  So a bound
+`apply` that the model stored before is intercepted too.  Since then `Function.apply` is a function of C++, which calls
+nothing that could be replaced.  It is replaced itself, and what the model stored before is traced into.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 from torch.autograd import function as autograd
 
 _PLAIN = vars(torch._C._FunctionBase)["apply"]
+_IN_C = vars(autograd.Function)["apply"] is _PLAIN
 
 
 def plain_apply(function: Any) -> Callable[..., Any]:
@@ -26,15 +29,33 @@ def plain_apply(function: Any) -> Callable[..., Any]:
 def applied_by(apply: Callable[..., Any]) -> Iterator[None]:
     """Inside, applying a Function becomes `apply(function, *args, **kwargs)`, in the whole process."""
     level: Any = autograd._SingleLevelFunction
-    outer = vars(level).get("apply")
+    public: Any = autograd.Function
+    outer, whole = vars(level).get("apply"), vars(public)["apply"]
     level.apply = classmethod(apply)
+    if _IN_C:
+        public.apply = classmethod(_with_defaults(apply))
     try:
         yield
     finally:
+        public.apply = whole
         if outer is None:
             del level.apply
         else:
             level.apply = outer
+
+
+def _with_defaults(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """As `Function.apply` did in Python: `forward` of a Function with `setup_context` gets its defaults before."""
+
+    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function.setup_context is not public.setup_context:
+            bound = inspect.signature(function.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+        return apply(function, *args, **kwargs)
+
+    public: Any = autograd.Function
+    return applied
 
 
 @contextmanager

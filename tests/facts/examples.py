@@ -301,9 +301,15 @@ EXAMPLES: list[Example] = [
     example("aten::linalg_norm.ord_str", X, "nuc"),
     example("aten::kron", X, integers(1, 2)),
     example("aten::_dim_arange", X, 1),
-    example("aten::_grouped_mm", numbers(6, 4), numbers(2, 4, 8), torch.tensor([2, 6], dtype=torch.int32)),
-    example("aten::_grouped_mm", numbers(3, 4), numbers(4, 8), torch.tensor([2, 4], dtype=torch.int32)),
-    example("aten::_grouped_mm", numbers(2, 3, 4), numbers(2, 4, 8)),
+    *(
+        example("aten::_grouped_mm", *args)
+        for args in (
+            (numbers(6, 4), numbers(2, 4, 8), torch.tensor([2, 6], dtype=torch.int32)),
+            (numbers(3, 4), numbers(4, 8), torch.tensor([2, 4], dtype=torch.int32)),
+            (numbers(2, 3, 4), numbers(2, 4, 8)),
+        )
+        if hasattr(torch, "_grouped_mm")  # from torch 2.8 on
+    ),
     example("aten::linalg_multi_dot", [X, SQUARE, numbers(3)]),
     example("aten::linalg_multi_dot", [X, SQUARE]),
     *(example("aten::cov", item) for item in (X, numbers(3), X.to(torch.int64), numbers(1, 3))),
