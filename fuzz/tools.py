@@ -16,6 +16,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 import proto_schema as ps
 from fuzz.bounds import bounded, folder
 from fuzz.build import Choices
@@ -186,15 +188,46 @@ def check(data: bytes) -> str:
     return f"{number} {word}"
 
 
+def _experts() -> bytes:
+    """A mixture of experts whose weights nodes lay out."""
+    make = ps.helper.make_tensor_value_info
+    nodes = [
+        ps.helper.make_node("Reshape", ["a", "four"], ["b"]),
+        ps.helper.make_node("Transpose", ["b"], ["c"], perm=[0, 2, 1, 3]),
+        ps.helper.make_node("Reshape", ["c", "three"], ["up"]),
+        ps.helper.make_node("MatMul", ["x", "gate"], ["router"]),
+        ps.helper.make_node(
+            *("MoE", ["x", "router", "up", "", "down"], ["y"]),
+            domain="com.microsoft",
+            k=1,
+            activation_type="swiglu",
+            swiglu_fusion=1,
+        ),
+    ]
+    floats = {"a": (2, 4, 4), "down": (2, 4, 2), "gate": (4, 2)}
+    held = [ps.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in floats.items()]
+    held += [ps.numpy_helper.from_array(np.array([2, 2, 2, 4]), "four")]
+    held += [ps.numpy_helper.from_array(np.array([2, 4, 4]), "three")]
+    graph = ps.helper.make_graph(nodes, "g", [make("x", 1, ["n", 4])], [make("y", 1, ["n", 4])], held)
+    opsets = [ps.helper.make_opsetid("", 21), ps.helper.make_opsetid("com.microsoft", 1)]
+    return ps.dumps(ps.helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
 def seeds() -> list[bytes]:
-    """A model for each tool with several arguments, each bundled one for several tools."""
+    """A model for each tool with several arguments, each bundled one for several tools, and experts to quantize."""
+    place = TOOLS.index(_quantize)
+    experts = [bytes([place, kind, kind % 3, kind % 2]) + _experts() for kind in range(len(TYPES))]
     small = [bytes([tool, way, way, 0]) + models()[1] for tool in range(len(TOOLS)) for way in range(4)]
     others = [data for data in models() if data and data != models()[1]]
-    return small + [
-        bytes([(at + turn * 4) % len(TOOLS), at % 7, turn, 0]) + data
-        for at, data in enumerate(others)
-        for turn in (0, 1)
-    ]
+    return (
+        small
+        + experts
+        + [
+            bytes([(at + turn * 4) % len(TOOLS), at % 7, turn, 0]) + data
+            for at, data in enumerate(others)
+            for turn in (0, 1)
+        ]
+    )
 
 
 HARNESS = Harness(
