@@ -31,7 +31,7 @@ from purexport.capture.core.request import (
 from purexport.capture.core.route import Route
 from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
-from purexport.capture.trace import torchscript
+from purexport.capture.trace import agreement, torchscript
 from purexport.capture.trace.fake_tensors import attributes, for_shapes, on_fakes, paused, refuse_lost
 from purexport.capture.trace.specialized_axes import Found, Taken, specialized_axes
 from purexport.errors import ExportError
@@ -103,6 +103,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             other = record(tensors, True, shapes_alone)
         return Taken(other.read(), other.decisions)
 
+    def agrees(tensors: Sequence[torch.Tensor]) -> bool:
+        with warnings.catch_warnings(), attributes_kept(request.model), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            return agreement.agrees(recorded.script, function, tensors, [tensor for _, _, tensor in state])
+
     random = torch.get_rng_state()
     recorded = record(flat.tensors)
     if request.numbers:
@@ -115,7 +120,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         names = list(paths), list(assigned)
         if axes and (recorded.notes or recorded.asks_for_sizes):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
-            taken = Taken(graph, recorded.decisions, None if recorded.notes else recorded.asked)
+            asked = None if recorded.notes else recorded.asked
+            taken = Taken(graph, recorded.decisions, asked, agrees if fake is None else None)
             _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured

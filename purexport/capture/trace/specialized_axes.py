@@ -4,7 +4,7 @@ The tracer warns wherever Python asks for a number, also where the number never 
 at other sizes (`probes`), by a run of the trace (`replay`).  Where one differs, the model is traced again, and the
 graphs are compared.
 
-- The same calls with the same constants: nothing is held.
+- The same calls with the same constants: nothing is held.  A run without the tracer shows that sooner (`agreement`).
 - A constant differs, or a line is run more often (a loop over an axis): the axis is held.  Further traces, each with
   as few sizes changed as the model takes, say which axis.  An axis that changed without an effect on that place is
   not held.
@@ -51,12 +51,14 @@ _UNKNOWN = (-1, None)
 class Taken:
     """A trace: its graph, and each decision that Python made from sizes alone, as (line, result).
 
-    `asked` finds out what Python would get at other sizes; None where only the model itself shows it.
+    `asked` finds out what Python would get at other sizes; None where only the model itself shows it.  `agrees` says
+    whether the trace makes the calls of the model there.
     """
 
     graph: AtenGraph
     decisions: list[tuple[str, bool]]
     asked: Asked | None = None
+    agrees: Callable[[Sequence[torch.Tensor]], bool] | None = None
 
 
 # tensors, and whether costly operators may leave their results unwritten -> the trace
@@ -266,6 +268,8 @@ class _Search:
                 return _Probe(changed, [], None)
             if differs in self.paths:  # the model takes a path that was seen
                 continue
+            if differs != _UNKNOWN and self.first.agrees is not None and self.first.agrees(tensors):
+                return _Probe(changed, [], None)
             try:
                 other = self.again(tensors, far)
             except ExportError:  # the model does not run on those sizes
