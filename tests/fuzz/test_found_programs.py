@@ -499,6 +499,13 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         {"x0": ("float32", (2, "n")), "p0": ("bool", (2,)), "p1": ("float32", (2, 2))},
         ({"n": 4}, {"n": 5}),
     ),
+    Found(
+        "axes-beside-none-flattened",
+        "v0 = x0[0:0, 0:3].flatten(-1)\nv1 = x0[:, 0:0].flatten(0, 0)",
+        "v0 v1",
+        {"x0": ("float32", (2, "n"))},
+        ({"n": 3}, {"n": 6}),
+    ),
 ]
 
 

@@ -16,6 +16,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result, swap_last
+from purexport.lowering.support.positions import size_product
 from purexport.lowering.support.sizes import computed_size
 
 
@@ -36,7 +37,8 @@ def flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> 
     """aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)"""
     first, last = axis_of(start_dim, self.rank), axis_of(end_dim, self.rank)
     dims = dims_of(op, self)
-    return reshape_to_result(op, self, [*dims[:first], -1, *dims[last + 1 :]])
+    merged = size_product(op, *dims[first : last + 1]) if 0 in dims else -1  # of no elements -1 could be any size
+    return reshape_to_result(op, self, [*dims[:first], merged, *dims[last + 1 :]])
 
 
 @lower("aten::ravel")
