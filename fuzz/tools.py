@@ -157,6 +157,9 @@ def _ready() -> None:
     for tool in TOOLS:
         with suppress(ValueError):
             tool(ps.loads(models()[1]), Choices(b""))
+    one = ps.numpy_helper.from_array(np.ones(1, np.float32))
+    folded = ps.helper.make_graph([ps.helper.make_node("Constant", [], ["y"], value=one)], "g", [], [])
+    ps.reference.ReferenceEvaluator(folded).run([], {})  # by which `simplify` folds constants
 
 
 def _is_valid(model: ps.ModelProto) -> bool:
