@@ -70,7 +70,9 @@ def _init_when_called(cls: Any, frozen: bool, slots: bool) -> Callable[..., None
 def _init(cls: Any, frozen: bool, slots: bool) -> Callable[..., None]:
     """`__init__` as the standard decorator makes it."""
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": dataclasses.MISSING}
-    positional, by_name, body = ["self"], [], []
+    positional = ["self"]
+    by_name: list[str] = []
+    body: list[str] = []
     for number, field in enumerate(dataclasses.fields(cls)):
         default, factory = f"_default_{number}", f"_factory_{number}"
         names |= {default: field.default, factory: field.default_factory}

@@ -94,31 +94,33 @@ def _said(function: Callable[[], Any]) -> Any:
 def test_as_the_standard_one(make: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     found = []
     for decorate in (dataclasses.dataclass, records.dataclass):
-        cls = make(decorate, **options)
-        signature = str(inspect.signature(cls)).replace("<factory>", "MISSING")
-        item, same = cls(*args), cls(*args)
-        found.append(
-            [
-                [parameter.split("=")[0] for parameter in signature.split(", ")],
-                repr(item) if options.get("repr", True) else "",
-                item == same,
-                item == copy.copy(item),
-                item != object(),
-                _said(lambda item=item: isinstance(hash(item), int)),
-                _said(lambda item=item: hash(item) == hash(copy.copy(item))),
-                [(field.name, field.init, field.kw_only) for field in dataclasses.fields(cls)],
-                dataclasses.asdict(item) if make is not _one else len(dataclasses.asdict(item)),
-                cls.__match_args__,
-                _said(lambda item=item: setattr(item, dataclasses.fields(item)[0].name, 9)),
-                _said(lambda item=item: delattr(item, dataclasses.fields(item)[0].name)),
-                _said(lambda item=item: setattr(item, "other", 9)),
-                _said(lambda cls=cls: repr(type(cls()))),
-                _said(lambda cls=cls: cls(unknown=1)),
-                hasattr(item, "__dict__"),
-                vars(type(copy.deepcopy(item))).keys() >= {"__init__"},
-            ]
-        )
+        found.append(_asked(make, decorate, args, options))
     assert found[0] == found[1]
+
+
+def _asked(make: Any, decorate: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+    cls = make(decorate, **options)
+    signature = str(inspect.signature(cls)).replace("<factory>", "MISSING")
+    item, same = cls(*args), cls(*args)
+    return [
+        [parameter.split("=")[0] for parameter in signature.split(", ")],
+        repr(item) if options.get("repr", True) else "",
+        item == same,
+        item == copy.copy(item),
+        item != object(),
+        _said(lambda: isinstance(hash(item), int)),
+        _said(lambda: hash(item) == hash(copy.copy(item))),
+        [(field.name, field.init, field.kw_only) for field in dataclasses.fields(cls)],
+        dataclasses.asdict(item) if make is not _one else len(dataclasses.asdict(item)),
+        cls.__match_args__,
+        _said(lambda: setattr(item, dataclasses.fields(item)[0].name, 9)),
+        _said(lambda: delattr(item, dataclasses.fields(item)[0].name)),
+        _said(lambda: setattr(item, "other", 9)),
+        _said(lambda: repr(type(cls()))),
+        _said(lambda: cls(unknown=1)),
+        hasattr(item, "__dict__"),
+        vars(type(copy.deepcopy(item))).keys() >= {"__init__"},
+    ]
 
 
 @records.dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class _Run:
     """What a run does: the operators with their numbers and with where the tensors come from.
 
     A trace and Python write some things in two ways.  A size is a tensor without axes in a trace, and a number else.
-    Python makes no slice of a whole axis.  A copy is left out unless something is written to a tensor.
+    Python makes no slice of a whole axis.  A copy is taken for the tensor itself while nothing is written to either.
     """
 
     def __init__(self, known: Sequence[torch.Tensor], state: Sequence[torch.Tensor], shapes: dict[Any, Any]) -> None:
@@ -43,8 +43,8 @@ class _Run:
             if tensor.is_floating_point():
                 self.kernels.unwritten[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
         self.calls: list[Any] = []
-        self.copies: list[tuple[int, Any]] = []
-        self.writes = False
+        self.copied: set[int] = set()  # storages of copies, and those that were copied
+        self.unclear = False
         self.kept: list[Any] = []  # alive, so that no other tensor gets the identity
         self.origins: dict[int, Any] = {id(item): ("given", place) for place, item in enumerate((*known, *state))}
         self.sizes: set[int] = set()
@@ -62,9 +62,10 @@ class _Run:
             self.origins[id(result)] = self.origin(args[0])
         elif overload is _ATEN.clone.default:
             self.origins[id(result)] = self.origin(args[0])
-            self.copies.append((len(self.calls), self.origin(args[0])))
+            self.copied |= {item.untyped_storage()._cdata for item in (args[0], result)}
         else:
-            self.writes |= overload._schema.is_mutable
+            if overload._schema.is_mutable:  # a write that may tell a copy from what it is a copy of
+                self.unclear |= not self.copied.isdisjoint(item.untyped_storage()._cdata for item in operands)
             options = {name: self.origin(item) for name, item in kwargs.items() if name not in _OF_RESULT}
             types = [(tuple(item.shape), item.dtype) for item in results]
             call = (overload, self.origin(args), options, types)
@@ -127,8 +128,7 @@ def agrees(
     except Exception:  # of any kind, out of the model; what it means is found out by a trace
         return False
     same = not trace.differs and len(trace.calls) == len(run.calls)
-    same = same and (trace.copies == run.copies or not (trace.writes or run.writes))
-    return same and trace.origin(found) == run.origin(expected)
+    return same and not (trace.unclear or run.unclear) and trace.origin(found) == run.origin(expected)
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

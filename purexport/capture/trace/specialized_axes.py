@@ -104,7 +104,7 @@ def specialized_axes(
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
-        f"the model compares sizes at {line}; the result was that of the example for all sizes that were tried"
+        f"the model compares sizes at {line}; the calls were those of the example for all sizes that were tried"
         for line in dict.fromkeys(line for line, _ in first.decisions)
         if not any(line in branch for branch in search.branches)
     ]
