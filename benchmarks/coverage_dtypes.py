@@ -20,8 +20,8 @@ _HEAD = """# Coverage by dtype
 `python benchmarks/coverage.py --dtypes float64 ... --opsets 11 17 20 23 ... --write` writes this page; do not edit it.
 It takes the names of torch's operator and module databases that torch computes in a dtype, and the first sample of
 each. It exports the sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch in the
-same dtype. The same code measures both exporters of `torch.onnx`, at opsets that they write: `dynamo=False` up to 20,
-`dynamo=True` from 18 on. Where a cell says so, only every n-th name was taken (`--every`).
+same dtype. The same code measures both exporters of `torch.onnx`: `dynamo=False`, which writes opsets up to 20, and
+`dynamo=True` at 20. Where a cell says so, 1 name in n was taken (`--every`).
 
 Integers and booleans must be equal. The bounds for others are relative and absolute: 1e-9 and 1e-10 for float64, 1e-4
 and 1e-5 for the parts of complex64, 2**-8 for float16 and 2**-5 for bfloat16. The last two are four units in the last
@@ -58,7 +58,7 @@ def _share(found: list[Record]) -> str:
         return ""
     passed = sum(not any(item["verdicts"]) for item in found)
     every = min(item.get("every", 1) for item in found)
-    sampled = f", every {every}th name" if every > 1 else ""
+    sampled = f", 1 name in {every}" if every > 1 else ""
     return f"{passed} of {len(found)} ({100 * passed / len(found):.1f} %){sampled}"
 
 
