@@ -39,7 +39,7 @@ def _overlaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     places = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(sizes, strides, strict=True):
         places = places[..., None] + torch.arange(size) * stride
-    return len(places.unique()) < places.numel()
+    return len(set(places.flatten().tolist())) < places.numel()
 
 
 class Strided:
