@@ -4,8 +4,6 @@ torch's interpreter refuses the number; old code gives it, because the body uses
 the file.  The same script takes a tensor of one element, which is an input.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable
