@@ -148,9 +148,8 @@ def _flat(source: Bytes, tree: _Tree, made: Additions | None) -> list[BytesLike]
             flat.append(source.view[child.start : child.stop])
             continue
         if child.message is GraphProto and child.depth == 1:
-            parts = [
-                source.view[below.start : below.stop] for below, _ in inner if not _is_left_out(source, below, made)
-            ]
+            kept = [below for below, _ in inner if not _is_left_out(source, below, made)]
+            parts: list[BytesLike] = [source.view[below.start : below.stop] for below in kept]
             parts += [encode(made.graph)] if made is not None else []
         else:
             parts = _flat(source, inner, None)
