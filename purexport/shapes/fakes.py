@@ -55,7 +55,11 @@ class _Axis(GuardSource):
 
 
 if not isinstance(vars(GuardSource)["name"], (property, functools.cached_property)):  # a method before torch 2.10
-    _Axis.name = lambda self: self.text  # type: ignore[assignment,method-assign,misc]
+
+    def _text_of(axis: _Axis) -> str:
+        return axis.text
+
+    _Axis.name = _text_of  # type: ignore[method-assign]
 
 
 class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]

@@ -42,6 +42,32 @@ else:
             return False
 
 
+__all__ = [
+    "MODULES",
+    "PRESENT",
+    "SCRIPTS",
+    "ScriptFunction",
+    "ScriptModule",
+    "TracerWarning",
+    "create_graph",
+    "find_schema",
+    "find_schemas",
+    "inline",
+    "inline_forks",
+    "is_script",
+    "is_scripting",
+    "is_tracing",
+    "remove_dead",
+    "required",
+    "run_graph",
+    "set_tracing_state",
+    "set_value",
+    "trace",
+    "tracer",
+    "tracing_state",
+    "value_of",
+]
+
 SCRIPTS = (ScriptModule, ScriptFunction)
 """What is a script."""
 

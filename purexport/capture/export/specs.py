@@ -102,7 +102,7 @@ def plain_shapes(shapes: Any, module: torch.nn.Module, args: tuple[Any, ...], kw
     if not isinstance(shapes, _COLLECTIONS):
         return shapes
     try:
-        return shapes.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
+        return shapes.dynamic_shapes(module, args, kwargs)
     except (AssertionError, TypeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ExportError(
