@@ -59,7 +59,7 @@ if not isinstance(vars(GuardSource)["name"], (property, functools.cached_propert
     def _text_of(axis: _Axis) -> str:
         return axis.text
 
-    _Axis.name = _text_of  # type: ignore[method-assign]
+    _Axis.name = _text_of  # type: ignore[assignment, method-assign]
 
 
 class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
