@@ -20,6 +20,7 @@ import torch
 
 from purexport.capture.trace.replay import Kernels, UnfitError, is_large_product
 from purexport.torch_patches.calls import operators_handed_to
+from purexport.torch_patches.torch_jit import run_graph
 
 _ATEN = torch.ops.aten
 # what a factory is told of its result, which is compared itself
@@ -124,7 +125,7 @@ def agrees(
             expected = list(model(*given))
         trace = _Beside(run, given := _copies(tensors), state, shapes)
         with torch.no_grad(), operators_handed_to(trace.operator):
-            found = list(torch._C._jit_interpret_graph(graph, (*given, *state)))  # type: ignore[attr-defined]
+            found = list(run_graph(graph, (*given, *state)))
     except Exception:  # of any kind, out of the model; what it means is found out by a trace
         return False
     same = not trace.differs and len(trace.calls) == len(run.calls)
