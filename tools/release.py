@@ -2,7 +2,7 @@
 
 1. The version has its section in CHANGELOG.md; for a real release that section is not "(not released)" any more.
 2. sdist and wheel are built from the files that are committed, and from nothing else that lies in the folder.
-3. The wheel is below 1 MB. The sdist has every committed file. No link that PyPI shows is relative.
+3. The wheel is below 2 MB. The sdist has every committed file. No link that PyPI shows is relative.
 4. In an empty environment with the wheel and numpy alone, a model is written, shown and checked.
 5. The set-up line and the Python of README.md run in the unpacked sdist.
 
@@ -23,7 +23,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LARGEST_WHEEL = 1_000_000
+LARGEST_WHEEL = 2_000_000
+"""Bytes.  The sources take 1.5 MB, deflated, which is all that wheels may do: 1.1 MB of it is code."""
 UNPACKED = {".gitignore", ".pre-commit-config.yaml"}
 """Committed files that only a checkout needs; so are the folders .ci and .github."""
 RELATIVE = re.compile(r"\]\((?!https?://|#)([^)]*)\)|<(?:img|a)\b[^>]*(?:src|href)=[\"'](?!https?://|#)([^\"']*)")
