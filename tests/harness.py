@@ -496,14 +496,19 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def run_ort(
-    model: bytes | str, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], *, reference: bool = False
+    model: bytes | str,
+    inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray],
+    *,
+    reference: bool = False,
+    optimized: bool = True,
 ) -> list[np.ndarray]:
     """The outputs of a model (bytes or a path) on one thread; inputs by position or by name.
 
     Opsets newer than the runtime's go to onnx's reference evaluator, and with `reference` also what it has no kernel
-    for, or takes no arrays of (bfloat16, float8).
+    for, or takes no arrays of (bfloat16, float8).  Where it is not `optimized`, quantized layers compute in floats:
+    sums of products of bytes overflow on processors without VNNI.
     """
-    runner = _runner(model, reference)
+    runner = _runner(model, reference, optimized)
     is_session = isinstance(runner, onnxruntime.InferenceSession)
     names = [value.name for value in runner.get_inputs()] if is_session else runner.input_names
     if not isinstance(inputs, Mapping):
@@ -522,11 +527,11 @@ def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.contiguous().view(plain).numpy().view(getattr(ml_dtypes, name))
 
 
-def _runner(model: bytes | str, reference: bool) -> Any:
+def _runner(model: bytes | str, reference: bool, optimized: bool = True) -> Any:
     if max(_versions(model).values(), default=0) > LOADED_OPSET:
         return onnx.reference.ReferenceEvaluator(model)
     try:
-        session = _ort_session(model)
+        session = _ort_session(model, optimized)
     except (NotImplementedInRuntime, InvalidGraph):  # its own schemas miss some of ONNX's types
         if not reference:
             raise
@@ -541,10 +546,12 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _ort_session(model: bytes | str) -> onnxruntime.InferenceSession:
+def _ort_session(model: bytes | str, optimized: bool = True) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

@@ -14,7 +14,6 @@ from torch import nn
 import proto_schema as ps
 import purexport
 from purexport.cli.main import main
-from purexport.stages import quantize as stage
 
 
 class Net(nn.Module):
@@ -92,8 +91,10 @@ def test_weights_of_a_checkpoint(tmp_path: Path) -> None:
 def test_verify_finds_codes_that_are_read_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Off by one in every scale is less than the quantization itself costs, and is found."""
 
+    right = ps.quantization.quantize
+
     def wrong(model: ps.ModelProto, *args: Any, **options: Any) -> ps.ModelProto:
-        found = ps.quantization.quantize(model, *args, **options)
+        found = right(model, *args, **options)
         assert found.graph is not None
         for tensor in found.graph.initializer:
             if (tensor.name or "").endswith("_scale"):
@@ -101,7 +102,7 @@ def test_verify_finds_codes_that_are_read_wrongly(monkeypatch: pytest.MonkeyPatc
                 tensor.raw_data = values.astype("float32").tobytes()
         return found
 
-    monkeypatch.setattr(stage, "quantize", wrong)
+    monkeypatch.setattr(ps.quantization, "quantize", wrong)
     words = "in the quantized file, .* in the file of the same numbers as floats"
     with pytest.raises(purexport.errors.VerificationError, match=words):
         purexport.export(made(), (IDS,), quantize="int4", verify=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from torch import Tensor, nn
 
 import purexport
@@ -192,12 +193,17 @@ def test_a_reshape_whose_strides_are_unknown_is_refused_only_when_it_matters() -
     purexport.export(lambda x: _reshaped(x)[1], torch.randn(3, 2), **options)
 
 
-def test_a_write_to_one_of_an_unknown_number_of_pieces_is_refused() -> None:
+@pytest.mark.parametrize("capture", ["trace", "export"])
+def test_a_write_to_one_of_the_pieces_counts_while_there_are_as_many(capture: str) -> None:
     def first_of_pieces(x: Tensor) -> Any:
         y = x.clone()
         y.chunk(2)[0].add_(1)
         return y
 
-    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "batch"}}, "input_names": ["x"], "capture": "export"}
-    with pytest.raises(purexport.ExportError, match=r"add_.* writes through aten::chunk.* must be known"):
-        purexport.export(first_of_pieces, torch.randn(4, 3), **options)
+    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "batch"}}, "input_names": ["x"], "capture": capture}
+    program = purexport.export(first_of_pieces, torch.randn(4, 3), **options)
+    for size in (4, 2, 5, 8):
+        x = torch.randn(size, 3)
+        assert torch.equal(program(x)[0], first_of_pieces(x))
+    with pytest.raises(Fail, match="Split"):
+        program(torch.randn(1, 3))

@@ -95,7 +95,7 @@ def test_weights_in_files_of_their_own(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "w.bin").unlink()
     assert main(["html", str(path)]) == 0
     facts, _, _ = unpacked(tmp_path / "m.html")
-    assert facts["files"][0]["size"] is None and "the values of 1 tensors cannot be read" in facts["note"]
+    assert facts["files"][0]["size"] is None and "the values of 1 tensor cannot be read" in facts["note"]
 
 
 # where tensors of 50 bytes begin in a data file of 100, what mode, how many of them get histograms
