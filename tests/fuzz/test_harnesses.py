@@ -215,7 +215,7 @@ BROKEN = [
     ("inspect", tool(7), (room("orders"), "_record", lambda *_: b""), "Violation: an edit does other than"),
     ("inspect", tool(9), (room("forms"), "encode_parts", lambda _: ([], 0)), "Violation: it is not the model's"),
     ("inspect", tool(11), (room("salvage")._Keeper, "_sound", is_no_name), "Violation: something of a sound file"),
-    ("inspect", tool(12), (room("html"), "parts", lambda *_: ["\u00e9"]), "Violation: the page is not what"),
+    ("inspect", tool(12), (room("html"), "parts", lambda *_: [b"\xe9"]), "Violation: the page is not what"),
     ("tools", changed(14), (tools, "scan", crash), "IndexError"),
     ("tools", changed(0), (bounds, "SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
     ("tools", changed(1, 6), (ps.version_converter, "convert_version", unchanged), "Violation: the result is at anoth"),
