@@ -14,8 +14,8 @@ from proto_schema.payload import CHUNK, Payload, pieces
 _HELD = 1 << 20  # bytes of each part that are held, if a row is not longer
 
 
-class JoinedPayload(Payload):
-    """The bytes of payloads behind each other."""
+class _Parts(Payload):
+    """The bytes of several payloads, in an order that the class says."""
 
     def __init__(self, parts: Sequence[Payload]) -> None:
         self.parts = tuple(parts)
@@ -29,26 +29,26 @@ class JoinedPayload(Payload):
         found = tuple(part.identity for part in self.parts)
         return None if None in found else (type(self), found)
 
+
+class JoinedPayload(_Parts):
+    """The bytes of payloads behind each other."""
+
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         for part in self.parts:
             yield from part.chunks(limit)
 
 
-class TurnsPayload(Payload):
+class TurnsPayload(_Parts):
     """The first rows of all parts, their second rows, and so on; a row has `row` bytes, and parts have equally many."""
 
     def __init__(self, parts: Sequence[Payload], row: int) -> None:
-        self.parts = tuple(parts)
+        super().__init__(parts)
         self.row = row
 
     @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.parts)
-
-    @property
     def identity(self) -> object:
-        found = tuple(part.identity for part in self.parts)
-        return None if None in found else (type(self), found, self.row)
+        found = super().identity
+        return None if found is None else (found, self.row)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         size = max(_HELD // self.row, 1) * self.row
