@@ -139,7 +139,8 @@ def _agrees(function: Callable[[Tensor], Any], rows: int) -> bool:
 
     _table(True), _table(False)
     recorded = torchscript.trace(results, [torch.ones(3, 4)], ["x"], STATE, [], True)
-    return agreement.agrees(recorded.script, results, [torch.arange(4.0 * rows).reshape(rows, 4)], WEIGHTS)
+    tensors = [torch.arange(4.0 * rows).reshape(rows, 4)]
+    return agreement.compared(recorded.script, results, tensors, WEIGHTS).same
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")

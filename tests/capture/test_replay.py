@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from purexport.capture.trace import torchscript
-from purexport.capture.trace.replay import SHAPES, Asked, Kernels, UnfitError
+from purexport.capture.trace.replay import SHAPES, Asked, Kernels
+from purexport.capture.trace.shape_functions import UnfitError
 
 OWNED = torch.ones(4)
 aten = torch.ops.aten

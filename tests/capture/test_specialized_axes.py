@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import purexport
+from purexport.capture.trace import torchscript
 from purexport.capture.trace.fake_tensors import for_shapes
 from purexport.capture.trace.replay import UnfitError
 from purexport.torch_patches.calls import operators_handed_to
@@ -120,6 +121,65 @@ def longer_beyond_a_bound(x: Tensor) -> Tensor:
     return pairs + torch.arange(rows_of(x) * 2)[:, None] if rows_of(x) > 512 else pairs
 
 
+def counted(x: Tensor) -> Tensor:
+    place = 0
+    while place < x.shape[0]:
+        x = x + 1
+        place += 1
+    return x
+
+
+def counted_or_not(x: Tensor) -> Tensor:
+    return counted(-x if x.shape[0] > 4 else x)
+
+
+def scaled_or_turned(x: Tensor) -> Tensor:
+    """Beyond a bound both another path and another number."""
+    scale = 2.0 if x.shape[0] > 4 else 1.0
+    if x.shape[0] > 4:
+        x = -x
+    return x * scale
+
+
+WEIGHTS = [torch.ones(4), torch.full((4,), 2.0)]
+
+
+def turned_by_another_weight(x: Tensor) -> Tensor:
+    weight = WEIGHTS[1] if x.shape[0] > 4 else WEIGHTS[0]
+    if x.shape[0] > 4:
+        x = -x
+    return x * weight
+
+
+def turned_or_raised(x: Tensor) -> Tensor:
+    """Two lines decide, and the remark names both."""
+    if x.shape[0] > 4:
+        x = -x
+    if x.shape[0] * 2 > 8:
+        x = x.exp()
+    return x
+
+
+def turned_elsewhere(x: Tensor) -> Tensor:
+    """The same operators on other lines."""
+    if x.shape[0] > 4:
+        return (-x).exp()
+    return -x.exp()
+
+
+def rolled_or_turned(x: Tensor) -> Tensor:
+    return (-x if x.shape[0] > 4 else x).roll(int(x.shape[0]) // 2, 0)
+
+
+def rooted_or_turned(x: Tensor) -> Tensor:
+    return (-x if x.shape[0] > 4 else x) * math.sqrt(x.shape[0])
+
+
+def too_short(x: Tensor) -> Tensor:
+    """The path of longer rows does not run on shorter ones."""
+    return x[2] + x if x.shape[0] > 2 else x
+
+
 @torch.jit.script
 def times(x: Tensor, number: int) -> Tensor:
     return x * number
@@ -148,6 +208,13 @@ CASES = {
     "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a branch on a large size": Case(lambda x: x if x.shape[0] <= 512 else x.exp(), False, branch=(600,)),
+    "a branch, and the root of the size": Case(rooted_or_turned, True, branch=(5, 6)),
+    "a branch, and a whole number of the size": Case(rolled_or_turned, True, branch=(5, 6)),
+    "two branches": Case(turned_or_raised, False, branch=(5, 6)),
+    "a branch, and another weight": Case(turned_by_another_weight, True, branch=(5, 6)),
+    "a branch, and a number of the same bound": Case(scaled_or_turned, True, branch=(5, 6)),
+    "a loop that decisions end": Case(counted, True),
+    "a branch, and a loop that decisions end": Case(counted_or_not, True, branch=(5, 6)),
     "a branch whose other path reads a size again": Case(longer_beyond_a_bound, False, branch=(600,)),
     "a check of the size": Case(checked, False),
     "causal but for a single query with a single key": Case(attention, False),
@@ -208,6 +275,21 @@ def test_held_without_values(name: str) -> None:
     assert len([text for text in program.report.warnings if "the file goes the way" in text]) == (
         bool(case.branch) or case.said
     )
+
+
+@pytest.mark.parametrize(("function", "lines"), [(too_short, 1), (turned_or_raised, 2), (turned_elsewhere, 1)])
+def test_another_path_is_found_without_another_trace(
+    function: Callable[[Tensor], Tensor], lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces: list[int] = []
+    real = torchscript.trace
+    monkeypatch.setattr(torchscript, "trace", lambda *args: traces.append(1) or real(*args))
+    program = purexport.export(function, (X,), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    said = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(said) == 1
+    assert said[0].count("test_specialized_axes.py:") == lines
+    assert not [text for text in program.report.warnings if "the model holds it" in text]
+    assert len(traces) == 1
 
 
 LARGE = {

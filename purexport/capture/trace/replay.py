@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from proto_schema.records import dataclass
+from purexport.capture.trace.shape_functions import UnfitError
+from purexport.capture.trace.shape_plan import Plan, plan_of
 from purexport.torch_patches.calls import operators_handed_to
 from purexport.torch_patches.torch_jit import remove_dead, run_graph
 
@@ -31,10 +33,6 @@ _UNKNOWN = ("prim::PythonOp", "prim::CallFunction")
 
 
 Costly = Callable[[Any, Sequence[torch.Tensor]], bool]
-
-
-class UnfitError(RuntimeError):
-    """The numbers cannot be found out without running the model itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +58,11 @@ class Asked:
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise UnfitError(kernels.refused or str(error)) from error  # the interpreter may lose the words
         return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
+
+    @functools.cached_property
+    def plan(self) -> Plan | None:
+        """What finds out the numbers without running anything; None where they do not follow from shapes alone."""
+        return plan_of(self.graph, self.state, self.numbers)
 
     @functools.cached_property
     def half(self) -> Asked | None:

@@ -33,7 +33,7 @@ from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import agreement, torchscript
 from purexport.capture.trace.fake_tensors import attributes, for_shapes, on_fakes, paused, refuse_lost
-from purexport.capture.trace.specialized_axes import Found, Taken, specialized_axes
+from purexport.capture.trace.specialized_axes import Found, Runs, Taken, specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
@@ -103,10 +103,15 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             other = record(tensors, True, shapes_alone)
         return Taken(other.read(), other.decisions)
 
-    def agrees(tensors: Sequence[torch.Tensor]) -> bool:
+    def beside(tensors: Sequence[torch.Tensor]) -> agreement.Compared:
         with warnings.catch_warnings(), attributes_kept(request.model), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            return agreement.agrees(recorded.script, function, tensors, [tensor for _, _, tensor in state])
+            return agreement.compared(recorded.script, function, tensors, [tensor for _, _, tensor in state])
+
+    def lines() -> agreement.Lines | None:
+        with warnings.catch_warnings(), attributes_kept(request.model), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            return agreement.lines_of(function, flat.tensors, [tensor for _, _, tensor in state])
 
     random = torch.get_rng_state()
     recorded = record(flat.tensors)
@@ -121,7 +126,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         if axes and (recorded.notes or recorded.asks_for_sizes):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
             asked = None if recorded.notes else recorded.asked
-            taken = Taken(graph, recorded.decisions, asked, agrees if fake is None else None)
+            runs = Runs(beside, lines) if fake is None else None
+            taken = Taken(graph, recorded.decisions, asked, runs)
             _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured

@@ -9,7 +9,8 @@ graphs are compared.
   as few sizes changed as the model takes, say which axis.  An axis that changed without an effect on that place is
   not held.
 - Other calls: the model takes another path at those sizes.  Nothing is held; a remark says where, and which way the
-  file goes.
+  file goes.  Where decisions are all that differs, and operators run at lines where none did, or none where some did,
+  runs without the tracer show it, too.
 
 A loop over pieces of a size (`for start in range(0, n, 64)`) takes one step for every size up to a piece.  So each axis
 is also made much longer, one at a time.  Such a trace computes only the shapes of large products.
@@ -30,8 +31,11 @@ from purexport.aten import scalars
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, ScalarType, Source, Value
 from purexport.capture.trace import probes
+from purexport.capture.trace.agreement import Compared, Lines
 from purexport.capture.trace.probes import Sizes
-from purexport.capture.trace.replay import Asked, UnfitError
+from purexport.capture.trace.replay import Asked
+from purexport.capture.trace.shape_functions import UnfitError
+from purexport.capture.trace.torchscript import Decision
 from purexport.errors import ExportError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
@@ -47,18 +51,26 @@ FEW = 8
 _UNKNOWN = (-1, None)
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Runs of the model without the tracer: at other sizes, beside the trace; and at those of the example."""
+
+    beside: Callable[[Sequence[torch.Tensor]], Compared]
+    example: Callable[[], Lines | None]
+
+
 @dataclass
 class Taken:
-    """A trace: its graph, and each decision that Python made from sizes alone, as (line, result).
+    """A trace: its graph, and each decision that Python made from sizes alone.
 
-    `asked` finds out what Python would get at other sizes; None where only the model itself shows it.  `agrees` says
-    whether the trace makes the calls of the model there.
+    `asked` finds out what Python would get at other sizes; None where only the model itself shows it.  `runs` are runs
+    without the tracer.
     """
 
     graph: AtenGraph
-    decisions: list[tuple[str, bool]]
+    decisions: list[Decision]
     asked: Asked | None = None
-    agrees: Callable[[Sequence[torch.Tensor]], bool] | None = None
+    runs: Runs | None = None
 
 
 # tensors, and whether costly operators may leave their results unwritten -> the trace
@@ -105,7 +117,7 @@ def specialized_axes(
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
         f"the model compares sizes at {line}; the calls were those of the example for all sizes that were tried"
-        for line in dict.fromkeys(line for line, _ in first.decisions)
+        for line in dict.fromkeys(decision.line for decision in first.decisions)
         if not any(line in branch for branch in search.branches)
     ]
     return Found(search.held(), list(dict.fromkeys(search.branches)), notes)
@@ -262,26 +274,67 @@ class _Search:
             changed = {label for label, size in sizes.items() if size != self.sizes[label]}
             if not changed:
                 continue
-            tensors = self._resized(sizes)
-            differs = self._first_other_number(tensors)
+            shapes = self._shapes(sizes)
+            others = self._other_numbers(shapes)
+            differs = next(iter(others.items())) if others else None
             if differs is None:  # Python gets the same numbers, so the model makes the same calls
                 return _Probe(changed, [], None)
             if differs in self.paths:  # the model takes a path that was seen
                 continue
-            if differs != _UNKNOWN and self.first.agrees is not None and self.first.agrees(tensors):
-                return _Probe(changed, [], None)
+            tensors = self._resized(shapes)
+            said = {label: size for label, size in sizes.items() if label in changed}
+            if differs != _UNKNOWN and self.first.runs is not None:
+                compared = self.first.runs.beside(tensors)
+                if compared.same:
+                    return _Probe(changed, [], None)
+                branch = self._other_path(others, compared.lines, said)
+                if branch is not None:
+                    probe = _Probe(changed, [], branch)
+                    self.paths.add(differs)
+                    continue
             try:
                 other = self.again(tensors, far)
             except ExportError:  # the model does not run on those sizes
                 continue
             difference = _Difference(self.first, other)
-            said = {label: size for label, size in sizes.items() if label in changed}
             probe = _Probe(changed, difference.places, difference.branch(said))
             if probe.branch is None:
                 break
             if differs != _UNKNOWN and not probe.places:
                 self.paths.add(differs)
         return probe
+
+    def _other_path(self, others: Mapping[int, Any], lines: Lines | None, sizes: Sizes) -> str | None:
+        """A remark on the other path that the model takes at some sizes, where decisions are all that differs.
+
+        A number that follows from one of them goes the way of the remark.
+        """
+        at = {item.place: item.line for item in reversed(self.first.decisions)}
+        if lines is None or not others.keys() <= at.keys():
+            return None
+        mine = self.lines_of_example
+        shared = mine.keys() & lines if mine is not None else set()
+        # of the operators that both paths run, another number or another count of steps may be that of a size
+        if mine is None or mine.keys() == lines.keys() or any(mine[one] != lines[one] for one in shared):
+            return None
+        first, *more = dict.fromkeys(at[place] for place in others)
+        value = bool(next(iter(others.values())))
+        return _said_of_decision(first, not value, value, sizes, more)
+
+    @functools.cached_property
+    def lines_of_example(self) -> Lines | None:
+        """The lines of the model that run at the sizes of the example."""
+        return self.first.runs.example() if self.first.runs is not None else None
+
+    def _other_numbers(self, shapes: Sequence[Sequence[int]]) -> dict[int, Any]:
+        """Those that Python gets and that are not the example's, by their place among all; at least the first."""
+        if self.first.asked is None or self.first.asked.plan is None:
+            differs = self._first_other_number(self._resized(shapes))
+            return {} if differs is None else dict([differs])
+        numbers = self.first.asked.plan.at([tuple(shape) for shape in shapes])
+        pairs = enumerate(zip(self.first.asked.numbers, numbers, strict=False))
+        others = {place: other for place, (mine, other) in pairs if not _is_same(mine, other)}
+        return others or ({} if len(numbers) == len(self.first.asked.numbers) else dict([_UNKNOWN]))
 
     def _first_other_number(self, tensors: Sequence[torch.Tensor]) -> tuple[int, Any] | None:
         """The first number that Python gets and that is not the example's, with its place among them."""
@@ -313,10 +366,10 @@ class _Search:
                 shape[axis] = sizes[label]
         return shapes
 
-    def _resized(self, sizes: Sizes) -> list[torch.Tensor]:
-        """The example's tensors, repeated or cut to other sizes; empty ones are filled with zeros."""
+    def _resized(self, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        """The example's tensors, repeated or cut to other shapes; empty ones are filled with zeros."""
         found = []
-        for tensor, shape in zip(self.tensors, self._shapes(sizes), strict=True):
+        for tensor, shape in zip(self.tensors, shapes, strict=True):
             other = tensor
             for axis, size in enumerate(shape):
                 if tensor.shape[axis] == 0 and size:
@@ -363,18 +416,14 @@ class _Difference:
         """A remark on the paths where they differ: the first decision that differs, else the first call."""
         if self.first_other is None:
             return None
-        at = ", ".join(f"{label!r} is {size}" for label, size in sizes.items())
-        for (line, mine), (others, theirs) in zip(self.one.decisions, self.other.decisions, strict=False):
-            if line != others:
+        for mine, theirs in zip(self.one.decisions, self.other.decisions, strict=False):
+            if mine.line != theirs.line:
                 break
-            if mine != theirs:
-                return (
-                    f"the model compares sizes at {line}, with {mine} for the example and {theirs} where {at}; "
-                    f"the file goes the way of {mine} for all sizes"
-                )
+            if mine.value != theirs.value:
+                return _said_of_decision(mine.line, mine.value, theirs.value, sizes)
         return (
-            f"the model makes other calls from {self.first_other} on where {at}; the file makes those of the example "
-            "for all sizes"
+            f"the model makes other calls from {self.first_other} on where {_said(sizes)}; the file makes those of the "
+            "example for all sizes"
         )
 
     def _compare_by_line(self) -> None:
@@ -428,6 +477,19 @@ class _Difference:
         if not isinstance(number, (int, float)) or not isinstance(computed.type, ScalarType):
             return False
         return bool(_evaluated(computed, {value: call for call in graph.calls for value in call.outputs}) == number)
+
+
+def _said_of_decision(line: str, mine: bool, theirs: bool, sizes: Sizes, more: Sequence[str] = ()) -> str:
+    way = "the way of the example" if more else f"the way of {mine}"
+    others = f", and gets another answer at {', '.join(more)}, too" if more else ""
+    return (
+        f"the model compares sizes at {line}, with {mine} for the example and {theirs} where {_said(sizes)}{others}; "
+        f"the file goes {way} for all sizes"
+    )
+
+
+def _said(sizes: Sizes) -> str:
+    return ", ".join(f"{label!r} is {size}" for label, size in sizes.items())
 
 
 def _evaluated(item: Any, makers: Mapping[Value, Call]) -> Any:

@@ -9,11 +9,9 @@ type promotion and constant folding must know that they are numbers.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -32,12 +30,11 @@ from purexport.aten.graph import (
     TensorType,
     Type,
     Value,
-    users_frame,
 )
 from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, row_loops, single_calls
-from purexport.capture.core.frames import traced_frames
+from purexport.capture.core.frames import traced_frames, users_line
 from purexport.capture.trace import chosen_sizes, int_lists, onnx_operators, plain_forms, replay, setitem, sizes
 from purexport.capture.trace.nodes import inputs_behind, inputs_of, is_size, outputs_of
 from purexport.errors import ExportError
@@ -80,12 +77,20 @@ _OTHER_FORMS = (
 _OTHER_FORMS |= sizes.NAMES | int_lists.NAMES | row_loops.NAMES
 
 
+class Decision(NamedTuple):
+    """A truth value that Python got of sizes: the line, the value, and its place among the numbers of `asked`."""
+
+    line: str
+    value: bool
+    place: int | None
+
+
 @dataclass
 class Recorded:
     """A trace: TorchScript's graph, the meaning of its inputs, and the packed weights in it.
 
     `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
-    for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
+    for a number that follows from sizes alone.  `decisions` are its truth values among those.
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
     `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     `of_data` says where Python took a number of elements that the data decides, `of_rows` where it asked whether there
@@ -97,7 +102,7 @@ class Recorded:
     notes: list[str]
     objects: list[Any]
     asks_for_sizes: bool
-    decisions: list[tuple[str, bool]]
+    decisions: list[Decision]
     asked: replay.Asked | None
     results: list[torch.Tensor]
     held: dict[int, str]
@@ -189,6 +194,15 @@ def trace(
     )
 
 
+class _Noted(NamedTuple):
+    """A number that Python got: the tensor, the count of writes to it, the answer, its place among all."""
+
+    tensor: torch.Tensor
+    version: int
+    answer: Any
+    place: int
+
+
 class _Visible:
     """Makes visible what the tracer misses: a write to a literal, and aliasing, such as that of `x.data` and `x`.
 
@@ -207,11 +221,11 @@ class _Visible:
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
-        self.decisions: list[tuple[str, bool]] = []
+        self.decisions: list[Decision] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
-        # numbers that Python got, by value and kind of number: the tensor, the count of writes to it, the answer
-        self.asked: dict[tuple[int, type], tuple[torch.Tensor, int, Any]] = {}
+        # numbers that Python got, by value and kind of number
+        self.asked: dict[tuple[int, type], _Noted] = {}
         self.answers: list[Any] = []
         self.of_data: dict[str, None] = {}
         self.of_rows: dict[str, None] = {}
@@ -219,10 +233,10 @@ class _Visible:
     def asked_for(self) -> list[torch.Tensor]:
         """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
         found = list(self.asked.values())
-        if any(tensor.is_inference() or tensor._version != version for tensor, version, _ in found):
+        if any(item.tensor.is_inference() or item.tensor._version != item.version for item in found):
             return []  # one was written to later, and the trace would give what it holds at the end
-        self.answers = [answer for *_, answer in found]
-        return [tensor for tensor, *_ in found]
+        self.answers = [item.answer for item in found]
+        return [item.tensor for item in found]
 
     def takes(self, numbers: Mapping[int, torch.Tensor]) -> None:
         """Learn which tensors of the run stand for Python numbers, by the positions of the inputs."""
@@ -268,13 +282,13 @@ class _Visible:
                 if answer is not None:
                     self._forget(before)
                     return answer
-            self._note(args[0], result)
+            place = self._note(args[0], result)
             if name == "__bool__":
-                self.decisions.append(("{}:{}".format(*_users_line()), result))
+                self.decisions.append(Decision("{}:{}".format(*users_line()), result, place))
             self._forget(before)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
             if any(part in warning.filename for part in INSIDE_TORCH):
-                warning.filename, warning.lineno = _users_line()
+                warning.filename, warning.lineno = users_line()
         return result
 
     def _rows(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -292,7 +306,7 @@ class _Visible:
         do: the answer for those.  None where Python gets that of the example.
         """
         answer = chosen_sizes.answer_with_elements(tensor) if name == "__bool__" and self.rows.runs else None
-        line = "{}:{}".format(*_users_line())
+        line = "{}:{}".format(*users_line())
         if answer is None:
             text = f"the model takes a number at {line} that the data decides; the file has that of the example"
             self.of_data.setdefault(text)
@@ -301,12 +315,15 @@ class _Visible:
             self.of_rows.setdefault(text)
         return answer
 
-    def _note(self, tensor: torch.Tensor, answer: Any) -> None:
-        """Keep a number that Python got, unless it is a constant."""
+    def _note(self, tensor: torch.Tensor, answer: Any) -> int | None:
+        """Keep a number that Python got, unless it is a constant; its place among them."""
         value = value_of(tensor) if self.dynamic and tracing_state() is not None else None
-        if value is not None and value.node().kind() != "prim::Constant":
-            version = 0 if tensor.is_inference() else tensor._version
-            self.asked.setdefault((value.unique(), type(answer)), (tensor, version, answer))
+        if value is None or value.node().kind() == "prim::Constant":
+            return None
+        version = 0 if tensor.is_inference() else tensor._version
+        key = value.unique(), type(answer)
+        self.asked.setdefault(key, _Noted(tensor, version, answer, len(self.asked)))
+        return self.asked[key].place
 
     def _hold(self, name: str, tensor: torch.Tensor) -> None:
         """Note the arguments whose numbers Python takes here.  A truth value that follows from one is a choice of the
@@ -314,7 +331,7 @@ class _Visible:
         """
         value = value_of(tensor)
         origins = {value.unique()} if name == "__bool__" else inputs_behind(value)
-        self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
+        self.held |= {self.numbers[one]: "{}:{}".format(*users_line()) for one in origins & self.numbers.keys()}
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
@@ -387,20 +404,9 @@ def _has_tensor(item: Any) -> bool:
     return isinstance(item, torch.Tensor) or (isinstance(item, (list, tuple)) and any(map(_has_tensor, item)))
 
 
-def _users_line() -> Frame:
-    """The line of the model that is running."""
-    return users_frame(_frames(sys._getframe(1))) or ("", 0)
-
-
-def _frames(frame: FrameType | None) -> Iterator[Frame]:
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
-
-
 def _warn_of_index() -> None:
     text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
-    warnings.warn_explicit(text, TracerWarning, *_users_line())
+    warnings.warn_explicit(text, TracerWarning, *users_line())
 
 
 _missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read
