@@ -28,6 +28,8 @@ _OF_RESULT = frozenset(["dtype", "layout", "device", "pin_memory", "memory_forma
 _SAME = frozenset([_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh.default])
 # elements up to which a constant is compared by its values
 _MOST = 1 << 16
+# operators of a run; a loop over each position of a long axis makes more
+_MOST_CALLS = 1 << 14
 
 
 class _Run:
@@ -51,6 +53,8 @@ class _Run:
         self.sizes: set[int] = set()
 
     def operator(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(self.kept) > _MOST_CALLS:
+            raise UnfitError("the model makes too many calls")
         result = self.kernels.run(overload, args, kwargs)
         self.kept.append((args, kwargs, result))
         results = _tensors(result)
