@@ -81,7 +81,7 @@ class _Maker:
         return self.rng.choice([opset for opset in OPSETS if opset != 10 or not self.sizes[0]])
 
     def _fit_inputs(self) -> tuple[list[Draw], list[World]]:
-        """Inputs that may stand beside a statement, and the worlds that hold them; otherwise no statement is ever kept."""
+        """Inputs that pass the check, without which no statement is ever kept, and the worlds that hold them."""
         while True:
             inputs = self._inputs()
             worlds = worlds_of(inputs, [], self.sizes)

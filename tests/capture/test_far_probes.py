@@ -1,4 +1,4 @@
-"""Probes far beyond the example end where a model makes too many calls, and what a trace is asked costs no search each."""
+"""Probes far beyond the example end after some thousand calls, and few questions of sizes search the whole trace."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.torch_jit import ScriptModule, required, trace
 from purexport.torch_patches.tracer import after_failure
 
-
 # calls that a probe far from the example makes in a few seconds
 FAR_CALLS = 4000
 
