@@ -39,7 +39,7 @@ class ChosenSizes:
         self.plain: set[int] = set()  # values whose shapes the data does not decide, so that each is looked at once
 
     def is_chosen(self, tensor: torch.Tensor) -> bool:
-        """Whether a number that follows from sizes follows from one that the data decides, of a first axis or of all."""
+        """Whether a number that follows from sizes follows from one that data decides: of a first axis, or of all."""
         if not self._may_be():
             return False
         value = value_of(tensor)
