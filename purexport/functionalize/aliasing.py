@@ -4,8 +4,8 @@ Whether `reshape`, `contiguous` or `to` copies depends on sizes and strides.  Co
 `atleast_2d`, dropout in eval mode) may alias although their schema does not say so.  So torch runs the call on meta
 tensors with the recorded sizes and strides.
 
-An axis of size 1 lies in memory as one likes: a copy of the transpose of a single row is none.  So where sizes are those
-of an example, the call is also run with other sizes (`shares_where_axes_are`).
+An axis of size 1 may have any stride: torch copies no transpose of a single row.  So where sizes are those of an
+example, the call is also run with other sizes (`shares_where_axes_are`).
 """
 
 from __future__ import annotations
