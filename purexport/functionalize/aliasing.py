@@ -212,5 +212,5 @@ def _call(target: str, args: dict[str, Any], make: Callable[[Value], torch.Tenso
     try:
         with torch.no_grad():
             return operator(**{key: map_values(arg, convert) for key, arg in args.items()})
-    except (RuntimeError, TypeError, AttributeError, NotImplementedError):
+    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError, NotImplementedError):
         return None
