@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -61,6 +62,7 @@ def session(seed: str, seconds: float | None, runs: int | None, folder: Path | N
     base, first = (seed.split(":", maxsplit=1)[0], int(seed.split(":")[1])) if single else (seed, 0)
     last = first + (1 if single else runs if runs is not None else sys.maxsize)
     at = first
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _all(report, base, at, last, folder, axes, started, seconds)
     except KeyboardInterrupt:
