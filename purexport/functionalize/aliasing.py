@@ -29,12 +29,34 @@ _LAST = (1 << 63) - 1  # the end of a slice that has none
 def shares_storage(call: Call, source: str) -> bool | None:
     """Whether the result aliases the argument; None when the sizes or strides that decide it are unknown."""
     given = call.args[source]
-    if not isinstance(given, Value) or not _is_known(given):
+    if not isinstance(given, Value):
         return None
+    if not _is_known(given):
+        return _shares_in_any_layout(call, given)
     result, made = _on_meta(call)
     if not isinstance(result, torch.Tensor) or given not in made:
         return None
     return share_memory(result, made[given])
+
+
+def _shares_in_any_layout(call: Call, given: Value) -> bool | None:
+    """Whether the result aliases an argument of unknown sizes or strides: the answer for a few of them if it is one.
+
+    A cast to another dtype copies, and one to the same dtype does not, however the argument lies in memory.
+    """
+    if not isinstance(given.type, TensorType) or given.type.shape is None:
+        return None
+    answers = set()
+    for size in (1, 3):
+        shape = [dim if isinstance(dim, int) else size + axis * (size > 1) for axis, dim in enumerate(given.type.shape)]
+        plain = torch.empty(shape, device="meta").stride()
+        backwards = torch.empty(shape[::-1], device="meta").stride()[::-1]
+        for strides in (plain, backwards, [2 * stride for stride in plain]):
+            result, made = _on_meta(call, {given: TensorType(given.type.dtype, tuple(shape), tuple(strides))})
+            if not isinstance(result, torch.Tensor) or given not in made:
+                return None
+            answers.add(share_memory(result, made[given]))
+    return answers.pop() if len(answers) == 1 else None
 
 
 def shares_where_axes_are(size: int, call: Call, source: str, any_order: bool = True) -> set[bool]:
