@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from contextlib import suppress
 from random import Random
 
 from fuzz.programs import rows, schemas
@@ -54,9 +55,8 @@ class _Maker:
         self.may_branch = rng.random() < 0.25
         self.may_loop = rng.random() < 0.25
         self.branches = False
-        self.inputs = self._inputs()
         self.owned: list[Draw] = []
-        self.worlds = worlds_of(self.inputs, [], self.sizes)
+        self.inputs, self.worlds = self._fit_inputs()
         self.steps: list[Step] = []
         self.made = self.buffers = self.depth = 0
 
@@ -79,6 +79,15 @@ class _Maker:
         # onnx's shape inference of Slice at opset 10 calls the size of a part that of the whole, and ONNX Runtime then
         # puts it where it does not fit
         return self.rng.choice([opset for opset in OPSETS if opset != 10 or not self.sizes[0]])
+
+    def _fit_inputs(self) -> tuple[list[Draw], list[World]]:
+        """Inputs that pass the check, without which no statement is ever kept, and the worlds that hold them."""
+        while True:
+            inputs = self._inputs()
+            worlds = worlds_of(inputs, [], self.sizes)
+            with suppress(Unfit):
+                check(worlds)
+                return inputs, worlds
 
     def _inputs(self) -> list[Draw]:
         rng = self.rng

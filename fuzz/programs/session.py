@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -61,6 +62,29 @@ def session(seed: str, seconds: float | None, runs: int | None, folder: Path | N
     base, first = (seed.split(":", maxsplit=1)[0], int(seed.split(":")[1])) if single else (seed, 0)
     last = first + (1 if single else runs if runs is not None else sys.maxsize)
     at = first
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _all(report, base, at, last, folder, axes, started, seconds)
+    except KeyboardInterrupt:
+        print("interrupted")
+    report.seconds = time.monotonic() - started
+    from fuzz.programs.schemas import known_operators
+
+    print("\n".join(report.lines(known_operators())), flush=True)
+    return int(bool(report.findings or report.crashes))
+
+
+def _all(
+    report: Report,
+    base: str,
+    at: int,
+    last: int,
+    folder: Path | None,
+    axes: int | None,
+    started: float,
+    seconds: float | None,
+) -> None:
+    """Runs the programs `at` to `last` in child processes."""
     context = multiprocessing.get_context("spawn")
     while at < last and (seconds is None or time.monotonic() - started < seconds):
         mine, theirs = context.Pipe(duplex=False)
@@ -70,11 +94,6 @@ def session(seed: str, seconds: float | None, runs: int | None, folder: Path | N
         at = _listen(mine, child, base, at, report, started, seconds)
         child.kill()
         child.join()
-    report.seconds = time.monotonic() - started
-    from fuzz.programs.schemas import known_operators
-
-    print("\n".join(report.lines(known_operators())), flush=True)
-    return int(bool(report.findings or report.crashes))
 
 
 def _listen(

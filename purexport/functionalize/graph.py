@@ -10,7 +10,7 @@ export is refused.  Graphs without writes pass through unchanged.  Branches and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -25,8 +25,11 @@ from purexport.facts.table import fact_of, may_return_itself, view_in_place
 from purexport.functionalize import blocks
 from purexport.functionalize.aliasing import (
     hidden_sources,
+    is_bounded,
     result_dtype,
+    shares_if_whole,
     shares_storage,
+    shares_where_axes_are,
 )
 from purexport.functionalize.blocks import Order
 from purexport.functionalize.out_of_place import gives_what_it_writes, pure_exists, pure_target, renamed
@@ -51,16 +54,18 @@ class Functionalized:
 
     graph: AtenGraph
     mutations: list[Mutation] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
-def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False) -> Functionalized:
+def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False, grows_from_one: bool = False) -> Functionalized:
     """`graph` without in-place operators.  Raises ExportError for a write whose effect cannot be reproduced exactly.
 
-    With `sizes_of_example` the types hold for the example only, so no positions may be computed from them.
+    With `sizes_of_example` the types hold for the example only, so no positions may be computed from them.  With
+    `grows_from_one` an axis of size 1 may have another size.  The remarks are of writes that are right for some sizes.
     """
     if not any(_writes(call) for call in graph.calls):
         return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
-    return Pass(graph, sizes_of_example).run()
+    return Pass(graph, sizes_of_example, grows_from_one).run()
 
 
 def _signature(call: Call) -> Signature | None:
@@ -79,13 +84,17 @@ def _writes(call: Call) -> bool:
 
 
 class Pass:
-    def __init__(self, graph: AtenGraph, sizes_of_example: bool = False) -> None:
+    def __init__(self, graph: AtenGraph, sizes_of_example: bool, grows_from_one: bool) -> None:
         self.graph = graph
         self.sizes_of_example = sizes_of_example
+        self.grows_from_one = grows_from_one
         self.calls: list[Call] = []
         self.aliases: dict[Value, Alias] = {}
         self.lists: dict[Value, tuple[Call, Alias]] = {}
         self.doubtful: list[tuple[Alias, Alias, str]] = []
+        # which share memory at a few sizes only
+        self.sharing_rarely: list[tuple[Alias, Alias, str]] = []
+        self.remarks: list[str] = []
         self.written: dict[Input, tuple[Alias, Call]] = {}
         self.fillers: set[Value] = set()  # values that are never read
         self.journal = Journal()
@@ -104,7 +113,7 @@ class Pass:
             Mutation(item.input, map_values(item.value, self.read), item.place) for item in self.graph.assigned
         ]
         pure = AtenGraph(self.graph.inputs, self.calls, outputs, self.graph.output_names)
-        return Functionalized(pure, mutations)
+        return Functionalized(pure, mutations, list(dict.fromkeys(self.remarks)))
 
     def _inputs(self) -> None:
         owners: dict[int, Alias] = {}
@@ -226,10 +235,14 @@ class Pass:
         # asked of the current values, because a name may have been transposed in place
         shares = shares_storage(pure, source) if source and said is Aliases.MAYBE else source is not None
         parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
+        if parent is not None and source and shares and said is Aliases.MAYBE and self._may_copy(parent, pure, source):
+            shares = None
         if parent is None or not shares:
             self._emit(pure)
             if parent is not None and shares is None:
                 self._doubt(parent, call)
+            elif parent is not None and source and said is Aliases.MAYBE and self.sizes_of_example:
+                self._note_rare_sharing(parent, pure, source)
             hidden = hidden_sources(call) if found is not None and source is None else ()
             for value in values_in(call.args.values()) if call.target.startswith("sequence::") else hidden:
                 if value in self.aliases:
@@ -255,6 +268,23 @@ class Pass:
             if other is whole:
                 self.doubtful.append((whole, element, made))
                 return
+
+    def _may_copy(self, parent: Alias, call: Call, source: str) -> bool:
+        """Whether a call copies at usual sizes what it shares at those of the example."""
+        if not self.sizes_of_example:
+            return False
+        if any(is_bounded(view) and view.outputs[0].tensor.shape == _viewed(view).shape for view, _ in parent.chain):
+            return True
+        return self.grows_from_one and False in shares_where_axes_are(2, call, source, bool(parent.chain))
+
+    def _note_rare_sharing(self, parent: Alias, call: Call, source: str) -> None:
+        """Note that a call shares at few sizes what it copies at those of the example."""
+        where = ["a size is 1"] if True in shares_where_axes_are(1, call, source) else []
+        if any(is_bounded(view) for view, _ in parent.chain) and shares_if_whole(call, source):
+            where.append("a slice takes all of an axis")
+        if where:
+            text = f"{call.target} ({call.source}) copied for the example, but not where {' or '.join(where)}"
+            self.sharing_rarely.append((parent, self.aliases[call.outputs[0]], text))
 
     def _doubt(self, source: Alias, call: Call) -> None:
         """Note that the results of `call` may or may not alias `source`."""
@@ -448,27 +478,39 @@ class Pass:
 
     def _refuse_doubt(self, alias: Alias, call: Call) -> None:
         """Refuse a write to a tensor that may alias another one, if that one is read later or is an input or state."""
+        for root, made in self._sharing(alias, self.doubtful):
+            if self._read_later(root):
+                raise ExportError(
+                    f"{call.target} at {call.source} writes to a tensor that {made}", code="alias-unknown"
+                )
+            if root.origin is not None and root.origin.kind != "constant":
+                kind = "input" if root.origin.kind == "user" else root.origin.kind
+                what = f"what may be the model's {kind} {root.origin.name!r}"
+                raise ExportError(
+                    f"{call.target} at {call.source} writes to {what}, which {made}", code="alias-unknown"
+                )
+        for root, made in self._sharing(alias, self.sharing_rarely):
+            if self._read_later(root) or (root.origin is not None and root.origin.kind != "constant"):
+                self.remarks.append(
+                    f"{call.target} at {call.source} writes to one of two tensors that share memory at a few sizes: "
+                    f"{made}; the file is right for other sizes; call .clone() there to make it a copy at all sizes"
+                )
+
+    @staticmethod
+    def _sharing(alias: Alias, pairs: Sequence[tuple[Alias, Alias, str]]) -> Iterator[tuple[Alias, str]]:
+        """The storages that may be that of `alias`, by pairs of which each may share memory, and why."""
         reached = {alias.root}
         while True:
             edges = [
                 (theirs.root, made)
-                for one, other, made in self.doubtful
+                for one, other, made in pairs
                 for mine, theirs in ((one, other), (other, one))
                 if mine.root in reached and theirs.root not in reached
             ]
             if not edges:
                 return
             for root, made in edges:
-                if self._read_later(root):
-                    raise ExportError(
-                        f"{call.target} at {call.source} writes to a tensor that {made}", code="alias-unknown"
-                    )
-                if root.origin is not None and root.origin.kind != "constant":
-                    kind = "input" if root.origin.kind == "user" else root.origin.kind
-                    what = f"what may be the model's {kind} {root.origin.name!r}"
-                    raise ExportError(
-                        f"{call.target} at {call.source} writes to {what}, which {made}", code="alias-unknown"
-                    )
+                yield root, made
                 reached.add(root)
 
     @staticmethod
@@ -523,3 +565,7 @@ class Pass:
     def _read_later(self, root: Alias) -> bool:
         last = self.order.last_use
         return any(last.get(value, -1) > self.position for value, alias in self.aliases.items() if alias.root is root)
+
+
+def _viewed(view: Call) -> TensorType:
+    return view.args[next(iter(view.args))].tensor  # type: ignore[no-any-return]

@@ -34,10 +34,15 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     refuse_parts(captured.graph, tensors)
     run.progress.at("functionalize")
     sizes_of_example = bool(captured.axes) and not captured.types_hold_for_all_sizes
-    pure = functionalize(captured.graph, sizes_of_example=sizes_of_example)
+    pure = functionalize(
+        captured.graph,
+        sizes_of_example=sizes_of_example,
+        grows_from_one=sizes_of_example and _has_axes_of_one(captured),
+    )
     refuse_shared_inputs(pure, tensors)
     remarks = list(captured.notes)
     remarks += said(captured.remarks)
+    remarks += said(pure.remarks)
     remarks += said(write_remarks(pure, options.mutated_state))
     keeps = options.mutated_state == "io"
     buffers = [item.input for item in pure.mutations] if keeps else []
@@ -49,3 +54,9 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     interface = [*users, *pure.graph.output_names]
     remarks += said(names.unknown_axes(options.dynamic_axes or (), interface, argument_names(run.model, run.arguments)))
     return Pure(captured, pure.graph, state, remarks)
+
+
+def _has_axes_of_one(captured: Captured) -> bool:
+    """Whether a dynamic axis has size 1 in the example."""
+    shapes = {item.name: item.value.tensor.shape or () for item in captured.graph.inputs if item.name in captured.axes}
+    return any(shapes[name][axis] == 1 for name, named in captured.axes.items() if name in shapes for axis in named)

@@ -320,6 +320,17 @@ def contiguous_that_copies(x: Tensor) -> Any:
     return y, z, w
 
 
+@program(f32(2, 3), dynamic={0: {0: "n"}}, opsets=(13, 20), every=(5,))
+def casts_of_unknown_sizes(x: Tensor) -> Any:
+    """Another dtype is a copy, the same one is the tensor itself, however it lies in memory."""
+    y = x.t() + 1
+    z = y.to(torch.float64)
+    w = y.to(torch.float32)
+    z.mul_(2)
+    w.masked_fill_(w > 1, 3)
+    return y, z, w.float()
+
+
 @program(f32(2, 3))
 def flatten_of_one_axis(x: Tensor) -> Any:
     y = x.clone()

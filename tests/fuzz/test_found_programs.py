@@ -506,6 +506,27 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         {"x0": ("float32", (2, "n"))},
         ({"n": 3}, {"n": 6}),
     ),
+    Found(
+        "a-copy-that-shares-memory-at-size-1",
+        "v1 = x0.permute(1, 0)\nv2 = v1.contiguous()\nv1.fill_(0)",
+        "v2",
+        {"x0": ("float32", ("n", 2))},
+        ({"n": 4}, {"n": 1}),
+        refused="a write to what a branch or loop may have renamed or copied",
+    ),
+    Found(
+        "classes-of-so-many-rows-as-a-loop-left",
+        """
+for i in range(x0.size(0)):
+    v0 = x0.sum([1, 0], keepdim=True)
+    x0 = v0
+v1 = F.cross_entropy(x0, torch.zeros_like(self.p0))
+v1.neg_()
+""",
+        "v1",
+        {"x0": ("float32", ("n", "m")), "p0": ("int64", (1,))},
+        ({"n": 3, "m": 4}, {"n": 4, "m": 2}),
+    ),
 ]
 
 

@@ -36,6 +36,8 @@ _SAME = frozenset([_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh.d
 # elements up to which a constant is compared by its values
 _MOST = 1 << 16
 _FEW = 64
+# operators of a run; a loop over each position of a long axis makes more
+_MOST_CALLS = 1 << 14
 
 
 # for each operator at each line of the model: the numbers of each call but whole ones, which may be sizes
@@ -72,6 +74,8 @@ class _Run:
         self.sizes: set[int] = set()
 
     def operator(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(self.kept) > _MOST_CALLS:
+            raise UnfitError("the model makes too many calls")
         result = self.kernels.run(overload, args, kwargs)
         self.kept.append((args, kwargs, result))
         results = _tensors(result)

@@ -27,44 +27,64 @@ _LIKE_FIRST = frozenset(
 _COMPARED = {"aten::eq": False, "aten::ne": True, "aten::gt": True, "aten::le": False}  # what holds of a size and 0
 
 
-def is_chosen(tensor: torch.Tensor) -> bool:
-    """Whether a number that follows from sizes follows from one that the data decides: of a first axis, or of all."""
-    state = tracing_state()
-    graph: Any = state.graph() if state is not None else None
-    # most models have none of them, and torch looks through its graph much faster than we do
-    if graph is None or not any(graph.findNode(kind) for kind in _MAY_DECIDE):
+# questions that torch's own search of the graph answers; each takes as long as the graph is
+_SEARCHES = 64
+
+
+class ChosenSizes:
+    """Which numbers of one trace follow from sizes that the data decides."""
+
+    def __init__(self) -> None:
+        self.searches = 0
+        self.plain: set[int] = set()  # values whose shapes the data does not decide, so that each is looked at once
+
+    def is_chosen(self, tensor: torch.Tensor) -> bool:
+        """Whether a number that follows from sizes follows from one that data decides: of a first axis, or of all."""
+        if not self._may_be():
+            return False
+        value = value_of(tensor)
+        values, seen = [value], set()
+        while values:
+            value = values.pop()
+            if value.unique() in seen:
+                continue
+            seen.add(value.unique())
+            node = value.node()
+            if node.kind() not in _SIZES:
+                values += inputs_of(node)
+            elif (node.inputsSize() < 2 or not _number(node.inputsAt(1))) and self._has_chosen_shape(node.inputsAt(0)):
+                return True
         return False
-    value = value_of(tensor)
-    values, seen = [value], set()
-    while values:
-        value = values.pop()
-        if value.unique() in seen:
-            continue
-        seen.add(value.unique())
-        node = value.node()
-        if node.kind() not in _SIZES:
-            values += inputs_of(node)
-        elif (node.inputsSize() < 2 or not _number(node.inputsAt(1))) and _has_chosen_shape(node.inputsAt(0)):
-            return True
-    return False
 
+    def _may_be(self) -> bool:
+        """False where the trace has no operator that may decide a size.
 
-def _has_chosen_shape(value: Any) -> bool:
-    values, seen = [value], set()
-    while values:
-        value = values.pop()
-        if value.unique() in seen:
-            continue
-        seen.add(value.unique())
-        node = value.node()
-        kind = node.kind()
-        found = inputs_of(node)
-        if kind in _DECIDES or (kind == "aten::where" and len(found) == 1):
-            return True
-        if kind == "aten::index" and any(map(_is_mask, inputs_of(found[1].node()))):
-            return True
-        values += found[:1] if kind in _LIKE_FIRST else found[1:2] if kind == "aten::embedding" else found
-    return False
+        Most models have none, and torch looks through its graph much faster than we do, but from the start each time.
+        """
+        state = tracing_state()
+        graph: Any = state.graph() if state is not None else None
+        if graph is None or self.searches == _SEARCHES:
+            return graph is not None
+        self.searches += 1
+        return any(graph.findNode(kind) for kind in _MAY_DECIDE)
+
+    def _has_chosen_shape(self, value: Any) -> bool:
+        values, seen = [value], set()
+        while values:
+            value = values.pop()
+            if value.unique() in seen or value.unique() in self.plain:
+                continue
+            seen.add(value.unique())
+            node = value.node()
+            kind = node.kind()
+            found = inputs_of(node)
+            if kind in _DECIDES or (kind == "aten::where" and len(found) == 1):
+                return True
+            if kind == "aten::index" and any(map(_is_mask, inputs_of(found[1].node()))):
+                return True
+            values += found[:1] if kind in _LIKE_FIRST else found[1:2] if kind == "aten::embedding" else found
+        self.plain |= seen
+        return False
 
 
 def _is_mask(value: Any) -> bool:

@@ -40,6 +40,9 @@ from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.torch_jit import ScriptModule, required, trace
 from purexport.torch_patches.tracer import after_failure
 
+# calls that a probe far from the example makes in a few seconds
+FAR_CALLS = 4000
+
 
 def trace_model(request: Request) -> Captured:
     """Capture the model by a trace.  Raises ExportError when the model does not run on the arguments."""
@@ -75,32 +78,32 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     without: set[row_loops.Step] = set()
 
     def record(
-        tensors: Sequence[torch.Tensor], probe: bool = False, shapes_alone: bool = False
+        tensors: Sequence[torch.Tensor], probe: bool = False, shapes_alone: bool = False, most: int | None = None
     ) -> torchscript.Recorded:
         rows = row_loops.Rows(without)
         try:
-            return recorded_with(rows, tensors, probe, shapes_alone)
+            return recorded_with(rows, tensors, probe, shapes_alone, most)
         except ExportError as error:
             after_failure()
             if not rows.must_leave_out(error.__cause__):
                 raise
-        return record(tensors, probe, shapes_alone)
+        return record(tensors, probe, shapes_alone, most)
 
     def recorded_with(
-        rows: row_loops.Rows, tensors: Sequence[torch.Tensor], probe: bool, shapes_alone: bool
+        rows: row_loops.Rows, tensors: Sequence[torch.Tensor], probe: bool, shapes_alone: bool, most: int | None
     ) -> torchscript.Recorded:
         kernels = paused() if fake else for_shapes() if shapes_alone else nullcontext()
         with _refusals(), attributes_kept(request.model), kernels:
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(
-                function, given, flat.names, state, modules, bool(axes), request.numbers, probe, rows
+                function, given, flat.names, state, modules, bool(axes), request.numbers, probe, rows, most
             )
 
     def again(tensors: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = record(tensors, True, shapes_alone)
+            other = record(tensors, True, shapes_alone, _most(recorded, shapes_alone))
         return Taken(other.read(), other.decisions)
 
     def beside(tensors: Sequence[torch.Tensor]) -> agreement.Compared:
@@ -163,7 +166,7 @@ def _interpreted(
     def again(given: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = record(given, True, shapes_alone)
+            other = record(given, True, shapes_alone, _most(recorded, shapes_alone))
         return Taken(interpret(other, given, axes).graph, other.decisions)
 
     found = interpret(recorded, flat.tensors, axes)
@@ -181,6 +184,11 @@ def _interpreted(
             captured.graph = interpret(recorded, flat.tensors, captured.axes).graph
     captured.axes = {}  # the inputs of the graph have them
     return captured
+
+
+def _most(example: torchscript.Recorded, far: bool) -> int | None:
+    """The calls of torch that a probe may make: far from the example a loop over an axis would take minutes."""
+    return 2 * example.calls + FAR_CALLS if far else None
 
 
 def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.Recorded, random: torch.Tensor) -> None:

@@ -35,7 +35,7 @@ from purexport.capture.trace.agreement import Compared, Lines
 from purexport.capture.trace.probes import Sizes
 from purexport.capture.trace.replay import Asked
 from purexport.capture.trace.shape_functions import UnfitError
-from purexport.capture.trace.torchscript import Decision
+from purexport.capture.trace.torchscript import Decision, TooManyCallsError
 from purexport.errors import ExportError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
@@ -150,6 +150,7 @@ class _Search:
         self.paths: set[tuple[int, Any]] = set()
         # the numbers up to the first that differed somewhere: where others differ, mostly it does again
         self.decided: Asked | None = None
+        self.cut_short = False
         self.is_large = not any(True for _ in self.longer())
         self.has_grown = False
 
@@ -206,10 +207,17 @@ class _Search:
         for label in self.labels:
             if label in left_out or not self.sizes[label]:
                 continue
+            self.cut_short = False
+            tried = self.sizes[label]
             for goal in FAR:
                 factor = -(-goal // self.sizes[label])
                 if factor > 2 and self.note_far(label, factor):
+                    tried *= factor
                     break
+            if self.cut_short:
+                self.branches.append(
+                    f"the model makes too many calls where {label!r} is large; sizes far above {tried} were not tried"
+                )
 
     def note_far(self, label: str, factor: int) -> bool:
         """Note what differs where a label is so many times longer; False where the model does not run there.
@@ -294,7 +302,8 @@ class _Search:
                     continue
             try:
                 other = self.again(tensors, far)
-            except ExportError:  # the model does not run on those sizes
+            except ExportError as error:  # the model does not run on those sizes, or takes too long there
+                self.cut_short |= isinstance(error.__cause__, TooManyCallsError)
                 continue
             difference = _Difference(self.first, other)
             probe = _Probe(changed, difference.places, difference.branch(said))

@@ -94,7 +94,7 @@ class Recorded:
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
     `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     `of_data` says where Python took a number of elements that the data decides, `of_rows` where it asked whether there
-    are any, in a loop over all rows.
+    are any, in a loop over all rows.  `calls` is the number of calls of torch, those without an effect too.
     """
 
     script: Any
@@ -108,6 +108,7 @@ class Recorded:
     held: dict[int, str]
     of_data: list[str]
     of_rows: list[str]
+    calls: int
 
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
@@ -136,13 +137,14 @@ def trace(
     numbers: Collection[int] = (),
     probe: bool = False,
     rows: row_loops.Rows | None = None,
+    most: int | None = None,
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
     sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
     `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.  `rows` records
-    loops over rows.
+    loops over rows.  Raises TooManyCallsError where the model makes more than `most` calls of torch.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -151,7 +153,7 @@ def trace(
     results: list[torch.Tensor] = []
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=TracerWarning)
-        visible = _Visible(dynamic, caught, rows or row_loops.Rows())
+        visible = _Visible(dynamic, caught, rows or row_loops.Rows(), most)
         sized = visible.may_change
         with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(sized), range_recorded(sized):
 
@@ -191,6 +193,7 @@ def trace(
         visible.held,
         list(visible.of_data),
         list(visible.of_rows),
+        visible.calls,
     )
 
 
@@ -203,6 +206,10 @@ class _Noted(NamedTuple):
     place: int
 
 
+class TooManyCallsError(RuntimeError):
+    """A probe of a model takes too long."""
+
+
 class _Visible:
     """Makes visible what the tracer misses: a write to a literal, and aliasing, such as that of `x.data` and `x`.
 
@@ -213,10 +220,15 @@ class _Visible:
     that argument is `held`.
     """
 
-    def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage], rows: row_loops.Rows) -> None:
+    def __init__(
+        self, dynamic: bool, caught: list[warnings.WarningMessage], rows: row_loops.Rows, most: int | None
+    ) -> None:
         self.caught = caught
+        self.calls = 0
+        self.most = most
         self.packed = prepacked.Recorder()
         self.rows = rows
+        self.chosen_sizes = chosen_sizes.ChosenSizes()
         self.has_other_form = functools.cache(_has_other_form)  # a model calls the same few functions again and again
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
@@ -259,6 +271,9 @@ class _Visible:
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
+        self.calls += 1
+        if self.calls == self.most:
+            raise TooManyCallsError(f"the model makes {self.most} calls and more")
         before = len(self.caught)
         name = getattr(function, "__name__", "")
         if self.rows.runs:
@@ -277,7 +292,7 @@ class _Visible:
             self._hold(name, args[0])
         if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
-            if chosen_sizes.is_chosen(args[0]):
+            if self.chosen_sizes.is_chosen(args[0]):
                 answer = self._chosen(name, args[0])
                 if answer is not None:
                     self._forget(before)
