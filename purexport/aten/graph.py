@@ -156,6 +156,11 @@ class Source:
             self._line = f"{found[0]}:{found[1]}" if found else ""
         return self._line
 
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        """All frames, innermost first, each once however deep a function calls itself."""
+        return tuple(dict.fromkeys(self._frames())) if self._frames else ()
+
     def within(self, path: str) -> Source:
         """The same place, as the module at `path` sees it."""
         return Source(self.scope.removeprefix(path).removeprefix("."), self._frames)

@@ -28,7 +28,7 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten import scalars
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import AtenGraph, Call, ScalarType, Source, Value
+from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value
 from purexport.capture.trace import probes
 from purexport.capture.trace.probes import Sizes
 from purexport.capture.trace.replay import Asked, UnfitError
@@ -378,10 +378,8 @@ class _Difference:
         )
 
     def _compare_by_line(self) -> None:
-        groups = [_by_line(taken.graph.calls) for taken in (self.one, self.other)]
         without_line: list[tuple[int, str]] = []  # and after how many places
-        for key in dict.fromkeys([*groups[0], *groups[1]]):
-            mine, theirs = (group.get(key, []) for group in groups)
+        for key, mine, theirs in _matched(self.one.graph.calls, self.other.graph.calls):
             source = (mine or theirs)[0].source
             place = str(source)
             if not mine or not theirs:
@@ -469,6 +467,32 @@ def _origins(graph: AtenGraph) -> dict[Value, tuple[int, int]]:
     found = {value: (at, place) for at, call in enumerate(graph.calls) for place, value in enumerate(call.outputs)}
     inputs = [item.value for item in graph.inputs if item.kind != "constant"]
     return found | {value: (-1, place) for place, value in enumerate(inputs)}
+
+
+def _matched(
+    ours: Sequence[Call], others: Sequence[Call]
+) -> Iterator[tuple[tuple[str, str], list[Call], list[Call]]]:
+    """The calls of two traces by target and line.
+
+    Where their numbers differ, the lines that led there count, too: a function that one path calls once more, from
+    another line, is no further step.
+    """
+    groups = _by_line(ours), _by_line(others)
+    for key in dict.fromkeys([*groups[0], *groups[1]]):
+        mine, theirs = (group.get(key, []) for group in groups)
+        if not mine or not theirs or len(mine) == len(theirs):
+            yield key, mine, theirs
+            continue
+        stacks = _by_stack(mine), _by_stack(theirs)
+        for stack in dict.fromkeys([*stacks[0], *stacks[1]]):
+            yield key, stacks[0].get(stack, []), stacks[1].get(stack, [])
+
+
+def _by_stack(calls: Sequence[Call]) -> dict[tuple[Frame, ...], list[Call]]:
+    found: dict[tuple[Frame, ...], list[Call]] = {}
+    for call in calls:
+        found.setdefault(call.source.stack, []).append(call)
+    return found
 
 
 def _by_line(calls: Sequence[Call]) -> dict[tuple[str, str], list[Call]]:
