@@ -158,8 +158,9 @@ class Source:
 
     @property
     def stack(self) -> tuple[Frame, ...]:
-        """All frames, innermost first, each once however deep a function calls itself."""
-        return tuple(dict.fromkeys(self._frames())) if self._frames else ()
+        """The lines outside of this package, innermost first, each once however deep a function calls itself."""
+        frames = dict.fromkeys(self._frames()) if self._frames else ()
+        return tuple(frame for frame in frames if not any(part in frame[0] for part in _OURS))
 
     def within(self, path: str) -> Source:
         """The same place, as the module at `path` sees it."""

@@ -120,6 +120,26 @@ def longer_beyond_a_bound(x: Tensor) -> Tensor:
     return pairs + torch.arange(rows_of(x) * 2)[:, None] if rows_of(x) > 512 else pairs
 
 
+def tripled(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def tripled_again(x: Tensor) -> Tensor:
+    """The other path has one call more of a line, by way of another line."""
+    y = tripled(x)
+    return tripled(y) if x.shape[0] > 4 else y
+
+
+def tripled_in_a_loop(x: Tensor) -> Tensor:
+    for _ in range(x.shape[0]):
+        x = tripled(x)
+    return x
+
+
+def doubled_by_halves(x: Tensor, rows: Any) -> Tensor:
+    return doubled_by_halves(x * 2, rows // 2) if rows > 1 else x
+
+
 @torch.jit.script
 def times(x: Tensor, number: int) -> Tensor:
     return x * number
@@ -149,6 +169,9 @@ CASES = {
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a branch on a large size": Case(lambda x: x if x.shape[0] <= 512 else x.exp(), False, branch=(600,)),
     "a branch whose other path reads a size again": Case(longer_beyond_a_bound, False, branch=(600,)),
+    "a branch that calls a function once more": Case(tripled_again, False, branch=(5, 6)),
+    "a loop that calls a function": Case(tripled_in_a_loop, True),
+    "a function that calls itself": Case(lambda x: doubled_by_halves(x, x.shape[0]), True, branch=(1,)),
     "a check of the size": Case(checked, False),
     "causal but for a single query with a single key": Case(attention, False),
     "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),
