@@ -30,7 +30,7 @@ from purexport.errors import (
     UnsupportedForm,
     UnsupportedOperatorError,
 )
-from purexport.graph.ir import Graph
+from purexport.graph.ir import Graph, Value
 from purexport.lowering import control, ends, fallthrough, results
 from purexport.lowering.arguments import computed_numbers, known_arguments, unknown_argument
 from purexport.lowering.core.context import Site, site_of
@@ -40,7 +40,9 @@ from purexport.lowering.older.table import FORMS
 from purexport.lowering.rules import RuleBook, registered
 from purexport.lowering.sized import Example
 from purexport.lowering.state import State
+from purexport.lowering.support.common import squeezed_axes
 from purexport.lowering.support.qdq import Quantized
+from purexport.lowering.tails import Tails
 from purexport.options import OperatorExportTypes
 
 NO_RULE_HERE = f"{NO_RULE}, and torch has no decomposition of it"
@@ -167,6 +169,7 @@ class Walk:
         self.state = State()
         self.rules = rules
         self.kind = kind
+        self.tails = Tails(AtenGraph())
 
     def model(self, op: Emitter, graph: AtenGraph) -> Emitter:
         """The whole graph into the one of `op`; returns the `op` behind its last call.
@@ -174,6 +177,7 @@ class Walk:
         Raises UnsupportedOperatorError with every call and every output that cannot be expressed.
         """
         state = self.state
+        self.tails = Tails(graph)
         state.env.update(ends.model_inputs(op, graph.inputs))
         op = self.calls(op, graph.calls, graph.outputs)
         if state.gaps:
@@ -202,6 +206,8 @@ class Walk:
             state.poisoned.update(call.outputs)
             self._note_missing(call, call.source)
             return
+        if call.base in ("aten::squeeze", "aten::squeeze_copy") and not outer and self._may_squeeze(call):
+            self.tails.forget_rank(call.outputs[0])
         recorded = [value.type for value in call.outputs]
         if self.example is not None and not outer:
             # the pieces of a decomposition were made for the sizes that hold here
@@ -233,6 +239,13 @@ class Walk:
                 f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it",
                 code="rule-fault",
             ) from error
+
+    def _may_squeeze(self, call: Call) -> bool:
+        """Whether only the run knows which axes a squeeze removes."""
+        made = self.state.argument(call.args["self"])
+        shape = made.shape if isinstance(made, Value) else None
+        axes = squeezed_axes(len(shape), call.args.get("dim")) if shape else []
+        return shape is not None and any(not isinstance(shape[axis], int) for axis in axes)
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
         """Report `call` if neither a rule nor torch's decomposition of it can lower it."""

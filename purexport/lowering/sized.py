@@ -105,7 +105,7 @@ class Example(Scope):
     def loosen(self, call: Call, arguments: Mapping[str, Any]) -> None:
         """Take the sizes off the results of a call that may change them, before it is lowered."""
         self.source = call.source
-        if call.base == "aten::squeeze":
+        if call.base == "aten::squeeze" and call.outputs[0].tensor.shape is not None:
             self._squeeze_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)
