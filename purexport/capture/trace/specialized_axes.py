@@ -469,9 +469,7 @@ def _origins(graph: AtenGraph) -> dict[Value, tuple[int, int]]:
     return found | {value: (-1, place) for place, value in enumerate(inputs)}
 
 
-def _matched(
-    ours: Sequence[Call], others: Sequence[Call]
-) -> Iterator[tuple[tuple[str, str], list[Call], list[Call]]]:
+def _matched(ours: Sequence[Call], others: Sequence[Call]) -> Iterator[tuple[tuple[str, str], list[Call], list[Call]]]:
     """The calls of two traces by target and line.
 
     Where their numbers differ, the lines that led there count, too: a function that one path calls once more, from
