@@ -18,7 +18,7 @@ from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten import scalars
-from purexport.aten.axes import Axes
+from purexport.aten.axes import Axes, Derived
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import (
@@ -79,6 +79,7 @@ def lower_graph(
     kind: OperatorExportTypes = OperatorExportTypes.ONNX,
     listed: bool = False,
     axes: Mapping[str, Axes] | None = None,
+    derived: Derived | None = None,
     trains: bool = False,
     release: Release | None = None,
     of_runtime: bool = False,
@@ -86,7 +87,8 @@ def lower_graph(
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
     `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
-    example (`sized`); None for a graph whose types hold for all sizes.
+    example (`sized`); None for a graph whose types hold for all sizes.  `derived` says which names are sizes that
+    follow from another name.
 
     `release` is that of the runtime whose kernels decide the forms of operators; None lets any form be.  With
     `of_runtime` operators of its domain com.microsoft are written too.
@@ -103,7 +105,7 @@ def lower_graph(
     recorded = [(value, value.type) for value in _values(graph)]
     held: list[str] = []
     while True:
-        example = Example(axes)
+        example = Example(axes, derived or {})
         example.name_axes(graph)
         failure: ExportError | None = None
         try:

@@ -27,7 +27,7 @@ import torch
 
 from proto_schema.records import dataclass
 from purexport.aten import scalars
-from purexport.aten.axes import Axes, Specialised
+from purexport.aten.axes import Axes, Derived, Specialised
 from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value
 from purexport.capture.trace import probes
 from purexport.capture.trace.probes import Sizes
@@ -89,13 +89,14 @@ def specialized_axes(
     tensors: Sequence[torch.Tensor],
     names: Sequence[str],
     axes: Mapping[str, Axes],
+    derived: Derived,
 ) -> Found:
     """What `first` holds.
 
     `again` traces the model on other tensors, if asked for shapes alone.  Where the model does not run, nothing is
-    said.
+    said.  `derived` says which labels follow from others.
     """
-    search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
+    search = _Search(first, again, tensors, [axes.get(name, {}) for name in names], derived)
     search.become_large()
     search.become_small()
     search.change_rests()
@@ -120,7 +121,9 @@ class _Search:
         again: Again,
         tensors: Sequence[torch.Tensor],
         axes: Sequence[Axes],
+        derived: Derived,
     ) -> None:
+        self.derived = derived
         self.first = first
         self.again = again
         self.tensors = tensors
@@ -258,7 +261,9 @@ class _Search:
     def first_that_fits(self, attempts: Iterable[Sizes], far: bool = False) -> _Probe | None:
         """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
         probe = None
-        for sizes in attempts:
+        for independent in attempts:
+            derived = {label: size(independent[root]) for label, (root, size) in self.derived.items()}
+            sizes = {**independent, **derived}
             changed = {label for label, size in sizes.items() if size != self.sizes[label]}
             if not changed:
                 continue
