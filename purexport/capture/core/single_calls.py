@@ -55,6 +55,7 @@ _KEPT = (
     "one_hot",
     "affine_grid_generator",
     "kron",
+    *(("_grouped_mm",) if hasattr(torch, "_grouped_mm") else ()),  # from torch 2.8 on
 )
 
 # Operators without a kernel -------------------------------------------------------------------------------------------
@@ -130,6 +131,12 @@ def _ctc_loss(
 def _kron(input: Tensor, other: Tensor, **out: Tensor) -> Any:
     dynamic = any(isinstance(size, torch.SymInt) for size in (*input.shape, *other.shape))
     return _operator("kron")(input, other) if dynamic and not out else torch.kron(input, other, **out)
+
+
+def _grouped_mm(self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """torch's shape function takes bfloat16 only; its kernels on CPU take other types, too."""
+    whole = torch._grouped_mm if self.dtype == torch.bfloat16 else _operator("_grouped_mm")
+    return whole(self, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
 def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
@@ -252,6 +259,7 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_ctc_loss, (torch.ctc_loss, functional.ctc_loss)),
         (_combinations, (torch.combinations,)),
         (_kron, (torch.kron, torch.Tensor.kron)),
+        (_grouped_mm, [getattr(torch, name) for name in ("_grouped_mm",) if hasattr(torch, name)]),
         (_one_hot, (functional.one_hot,)),
         (_affine_grid, (functional.affine_grid,)),
         *((functools.partial(_made_of, function), (function,)) for function in (torch.tensor, torch.as_tensor)),
