@@ -101,7 +101,7 @@ def export(
       `input_names`, `output_names`: names of the first inputs, after these of the entries of `state_dict`, and outputs.
       `dynamic_axes`: axes that may vary, by the name of an input, as in `past_key_values.0.key`, or of an argument, as
         in `past_key_values`: {"x": {0: "batch"}} or {"x": [0]}.
-      `dynamic_shapes`: the same as torch.export takes it.
+      `dynamic_shapes`: the same as torch.export takes it, on every route.
       `dynamic`: True: the model runs at other sizes first; every axis that it lets vary is dynamic, and the report says
         why the others are not.
       `export_params`: False: parameters and buffers are inputs, in the order of `state_dict`.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from proto_schema.records import dataclass
 
 Axes = dict[int, str]
+Derived = Mapping[str, tuple[str, Callable[[Any], Any]]]
+"""Names of axes whose sizes follow from that of another name: that name, and the function of its size."""
 
 
 def own_name(name: str, axis: int) -> str:

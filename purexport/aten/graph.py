@@ -156,6 +156,12 @@ class Source:
             self._line = f"{found[0]}:{found[1]}" if found else ""
         return self._line
 
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        """The lines outside of this package, innermost first, each once however deep a function calls itself."""
+        frames = dict.fromkeys(self._frames()) if self._frames else ()
+        return tuple(frame for frame in frames if not any(part in frame[0] for part in _OURS))
+
     def within(self, path: str) -> Source:
         """The same place, as the module at `path` sees it."""
         return Source(self.scope.removeprefix(path).removeprefix("."), self._frames)

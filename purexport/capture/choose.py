@@ -56,16 +56,16 @@ def _captured(request: Request) -> Captured:
     if request.numbers:
         taking = [route for route in taking if route.takes_numbers]
     only = next((route for route in taking if route.only), None)
+    asked = only or next((route for route in taking if route.name == request.route), None)
+    for option in dict.fromkeys(option for route in ROUTES for option in route.options):
+        if getattr(request, option) is None or (asked is not None and option in asked.options):
+            continue
+        owner = next(route for route in (*taking, *ROUTES) if option in route.options)
+        if asked is None and owner in taking:
+            return _by(owner, request, f"{option} goes with {owner.title}")
+        request = owner.options[option](request)
     if only is not None:
         return _by(only, request, only.only)
-    asked = next((route for route in taking if route.name == request.route), None)
-    own_options = [(option, route) for route in taking for option in route.options if route is not asked]
-    for option, owner in own_options:
-        if getattr(request, option) is not None:
-            reason = f"{option} goes with {owner.title}"
-            if asked is not None:
-                raise ValueError(f"{reason}; with capture={asked.name!r} use {owner.options[option]}")
-            return _by(owner, request, reason)
     if asked is not None:
         return _by(asked, request, "asked for")
     # for a model without values, first the routes that do not need values; apart from that, the order stays
@@ -96,4 +96,6 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
 
 
 def _by(route: Route, request: Request, reason: str) -> Captured:
-    return dataclasses.replace(route.capture(request), route=route.name, reason=reason)
+    captured = route.capture(request)
+    captured.notes += request.notes
+    return dataclasses.replace(captured, route=route.name, reason=reason)

@@ -18,7 +18,7 @@ from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten import scalars
-from purexport.aten.axes import Axes
+from purexport.aten.axes import Axes, Derived
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import (
@@ -30,7 +30,7 @@ from purexport.errors import (
     UnsupportedForm,
     UnsupportedOperatorError,
 )
-from purexport.graph.ir import Graph
+from purexport.graph.ir import Graph, Value
 from purexport.lowering import control, ends, fallthrough, results
 from purexport.lowering.arguments import computed_numbers, known_arguments, unknown_argument
 from purexport.lowering.core.context import Site, site_of
@@ -40,7 +40,9 @@ from purexport.lowering.older.table import FORMS
 from purexport.lowering.rules import RuleBook, registered
 from purexport.lowering.sized import Example
 from purexport.lowering.state import State
+from purexport.lowering.support.common import squeezed_axes
 from purexport.lowering.support.qdq import Quantized
+from purexport.lowering.tails import Tails
 from purexport.options import OperatorExportTypes
 
 NO_RULE_HERE = f"{NO_RULE}, and torch has no decomposition of it"
@@ -77,6 +79,7 @@ def lower_graph(
     kind: OperatorExportTypes = OperatorExportTypes.ONNX,
     listed: bool = False,
     axes: Mapping[str, Axes] | None = None,
+    derived: Derived | None = None,
     trains: bool = False,
     release: Release | None = None,
     of_runtime: bool = False,
@@ -84,7 +87,8 @@ def lower_graph(
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
     `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
-    example (`sized`); None for a graph whose types hold for all sizes.
+    example (`sized`); None for a graph whose types hold for all sizes.  `derived` says which names are sizes that
+    follow from another name.
 
     `release` is that of the runtime whose kernels decide the forms of operators; None lets any form be.  With
     `of_runtime` operators of its domain com.microsoft are written too.
@@ -101,7 +105,7 @@ def lower_graph(
     recorded = [(value, value.type) for value in _values(graph)]
     held: list[str] = []
     while True:
-        example = Example(axes)
+        example = Example(axes, derived or {})
         example.name_axes(graph)
         failure: ExportError | None = None
         try:
@@ -167,6 +171,7 @@ class Walk:
         self.state = State()
         self.rules = rules
         self.kind = kind
+        self.tails = Tails(AtenGraph())
 
     def model(self, op: Emitter, graph: AtenGraph) -> Emitter:
         """The whole graph into the one of `op`; returns the `op` behind its last call.
@@ -174,6 +179,7 @@ class Walk:
         Raises UnsupportedOperatorError with every call and every output that cannot be expressed.
         """
         state = self.state
+        self.tails = Tails(graph)
         state.env.update(ends.model_inputs(op, graph.inputs))
         op = self.calls(op, graph.calls, graph.outputs)
         if state.gaps:
@@ -202,6 +208,8 @@ class Walk:
             state.poisoned.update(call.outputs)
             self._note_missing(call, call.source)
             return
+        if call.base in ("aten::squeeze", "aten::squeeze_copy") and not outer and self._may_squeeze(call):
+            self.tails.forget_rank(call.outputs[0])
         recorded = [value.type for value in call.outputs]
         if self.example is not None and not outer:
             # the pieces of a decomposition were made for the sizes that hold here
@@ -233,6 +241,13 @@ class Walk:
                 f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it",
                 code="rule-fault",
             ) from error
+
+    def _may_squeeze(self, call: Call) -> bool:
+        """Whether only the run knows which axes a squeeze removes."""
+        made = self.state.argument(call.args["self"])
+        shape = made.shape if isinstance(made, Value) else None
+        axes = squeezed_axes(len(shape), call.args.get("dim")) if shape else []
+        return shape is not None and any(not isinstance(shape[axis], int) for axis in axes)
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
         """Report `call` if neither a rule nor torch's decomposition of it can lower it."""

@@ -18,7 +18,7 @@ from typing import Any
 from proto_schema.inference.site import Scope
 from proto_schema.sizes import ContradictionError, Dim, Size
 from purexport import dtypes
-from purexport.aten.axes import Axes, Specialised
+from purexport.aten.axes import Axes, Derived, Specialised
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import ExportError
@@ -32,13 +32,15 @@ from purexport.lowering.support.qdq import Quantized
 class Example(Scope):
     """What is known of sizes in one lowering: their values at the example, and the equations that the model implies."""
 
-    def __init__(self, axes: Mapping[str, Axes]) -> None:
+    def __init__(self, axes: Mapping[str, Axes], derived: Derived) -> None:
         super().__init__()
         self.axes = axes
         self.sizes: dict[str, int] = {}  # of each symbol at the example
         self.places: dict[str, Source] = {}  # where an equation said what a symbol is
         self.source = Source()
-        self.taken = {label for named in axes.values() for label in named.values()}
+        labels = {label for named in axes.values() for label in named.values()}
+        self.derived = {label: found for label, found in derived.items() if found[0] in labels}
+        self.taken = labels - self.derived.keys()
 
     # -- inputs
 
@@ -52,6 +54,10 @@ class Example(Scope):
             shape = list(type_.shape or ())
             for axis, label in axes.items():
                 size = shape[axis]
+                if label in self.derived:
+                    root, of_root = self.derived[label]
+                    shape[axis] = of_root(Size.symbol(root))
+                    continue
                 if isinstance(size, int):
                     self.sizes.setdefault(label, size)
                 shape[axis] = Size.symbol(label)
@@ -105,7 +111,7 @@ class Example(Scope):
     def loosen(self, call: Call, arguments: Mapping[str, Any]) -> None:
         """Take the sizes off the results of a call that may change them, before it is lowered."""
         self.source = call.source
-        if call.base == "aten::squeeze":
+        if call.base == "aten::squeeze" and call.outputs[0].tensor.shape is not None:
             self._squeeze_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)

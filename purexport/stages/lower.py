@@ -49,6 +49,7 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         kind=options.operator_export_type,
         listed=pure.captured.listed,
         axes=_axes(pure),
+        derived=pure.captured.derived,
         trains=options.keeps_training_operators,
         release=options.release,
         of_runtime=options.for_runtime,

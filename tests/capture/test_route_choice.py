@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ VALUES: Any = ()
 NO_VALUES: Any = ("a tensor without values",)
 
 
+def without_shapes(request: Request) -> Request:
+    return replace(request, dynamic_shapes=None, notes=["shapes are axes"])
+
+
 class Tried:
     """Routes that note that they were tried; those in `refusing` take no model."""
 
@@ -31,6 +36,7 @@ class Tried:
     def route(self, name: str, **row: Any) -> Route:
         def capture(request: Request) -> Captured:
             self.names.append(name)
+            assert request.dynamic_shapes is None or name == "look"
             if name in self.refusing:
                 raise ExportError(f"{name} says no")
             return Captured(AtenGraph())
@@ -41,7 +47,7 @@ class Tried:
         return (
             self.route("words", takes=lambda model: isinstance(model, str), only="the model is a text"),
             self.route("run"),
-            self.route("look", looks_at_values=False, options={"dynamic_shapes": "dynamic_axes"}),
+            self.route("look", looks_at_values=False, options={"dynamic_shapes": without_shapes}),
             self.route("spare", takes=lambda model: isinstance(model, int)),
         )
 
@@ -60,7 +66,7 @@ ROWS = [
     (None, "run", VALUES, None, "run", "run", "run says no"),
     (None, "auto", VALUES, {}, "", "look", "dynamic_shapes goes with the look"),
     (None, "look", VALUES, {}, "", "look", "asked for"),
-    (None, "run", VALUES, {}, "", "", "dynamic_shapes goes with the look; with capture='run' use dynamic_axes"),
+    (None, "run", VALUES, {}, "", "run", "asked for"),
     (None, "words", VALUES, None, "", "", "capture='words' is not one of 'auto', 'run', 'look', 'spare'"),
     (7, "auto", VALUES, None, "run look", "run look spare", "the look failed: look says no"),
     (7, "auto", NO_VALUES, None, "look", "look run", "the look failed: look says no"),
@@ -106,6 +112,7 @@ def test_routes_are_tried_in_order(
         assert str(error) == said
     else:
         assert (found.route, found.reason) == (made.names[-1], said)
+        assert found.notes == (["shapes are axes"] if shapes is not None and found.route != "look" else [])
     assert made.names == tried.split()
 
 

@@ -180,6 +180,26 @@ def too_short(x: Tensor) -> Tensor:
     return x[2] + x if x.shape[0] > 2 else x
 
 
+def tripled(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def tripled_again(x: Tensor) -> Tensor:
+    """The other path has one call more of a line, by way of another line."""
+    y = tripled(x)
+    return tripled(y) if x.shape[0] > 4 else y
+
+
+def tripled_in_a_loop(x: Tensor) -> Tensor:
+    for _ in range(x.shape[0]):
+        x = tripled(x)
+    return x
+
+
+def doubled_by_halves(x: Tensor, rows: Any) -> Tensor:
+    return doubled_by_halves(x * 2, rows // 2) if rows > 1 else x
+
+
 @torch.jit.script
 def times(x: Tensor, number: int) -> Tensor:
     return x * number
@@ -216,6 +236,9 @@ CASES = {
     "a loop that decisions end": Case(counted, True),
     "a branch, and a loop that decisions end": Case(counted_or_not, True, branch=(5, 6)),
     "a branch whose other path reads a size again": Case(longer_beyond_a_bound, False, branch=(600,)),
+    "a branch that calls a function once more": Case(tripled_again, False, branch=(5, 6)),
+    "a loop that calls a function": Case(tripled_in_a_loop, True),
+    "a function that calls itself": Case(lambda x: doubled_by_halves(x, x.shape[0]), True, branch=(1,)),
     "a check of the size": Case(checked, False),
     "causal but for a single query with a single key": Case(attention, False),
     "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),

@@ -214,6 +214,13 @@ def strided_frames(x: Tensor) -> Any:
     return y.as_strided(((x.size(1) - 4) // 2 + 1, x.size(0), 4), (2, y.stride(0), 1))
 
 
+@program(f32(4, 2, 6), dynamic={0: {0: "n", 1: "batch"}}, opsets=(13, 20), every=(5,), routes=("trace", "export"))
+def strided_pairs_of_a_transposed_tensor(x: Tensor) -> Any:
+    rows = (x + 1).transpose(0, 1)
+    batch, along, _ = rows.stride()
+    return rows.as_strided((x.size(1), x.size(0) - 1, 2, 6), (batch, along, along, 1))
+
+
 @program(f32(4, 4), dynamic=SQUARE, opsets=(13, 20), every=(1, 2))
 def write_to_a_strided_diagonal(x: Tensor) -> Any:
     y = x.clone()

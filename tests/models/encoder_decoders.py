@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -77,6 +77,9 @@ class EncoderDecoder:
     vocabulary: int
     source: tuple[int, ...]  # the shape of the model's main input after the batch; empty for tokens of any length
     width: int  # of the encoder's states
+    # False where the model itself does not look at the target's mask for one token, but does for several (LED): a file
+    # has the one path of the example, and is the model's for masks without holes
+    masks_steps: bool = True
 
     @property
     def model(self) -> Any:
@@ -195,7 +198,8 @@ class EncoderDecoder:
             compare(found, dict(zip(("logits", *self._present()), wanted, strict=True)), where)
             batch, total = given["decoder_attention_mask"].shape
             given = {**given, "decoder_input_ids": wanted[0][:, -1:].argmax(-1).clamp(max=self.vocabulary - 1)}
-            given["decoder_attention_mask"] = mask(batch, total + 1)
+            longer = mask(batch, total + 1)
+            given["decoder_attention_mask"] = longer if self.masks_steps else torch.ones_like(longer)
             given |= {
                 name.replace("present", "past", 1): t for name, t in zip(self._present(), wanted[1:], strict=True)
             }
@@ -265,7 +269,16 @@ def _case(name: str, model: Any, takes_mask: bool) -> EncoderDecoder:
     vocabulary = min(90, result.logits.shape[-1])
     case = EncoderDecoder(name, Step(model, takes_mask, outputs).eval(), shapes, vocabulary, source, width)
     _must_hold(case, kwargs, plain)
-    return case
+    return replace(case, masks_steps=not takes_mask or _masks(case, seq=1) or not _masks(case, seq=3))
+
+
+def _masks(case: EncoderDecoder, seq: int) -> bool:
+    """Whether the decoder's result for so many tokens follows from the target's mask."""
+    given = case.steps_input(batch=2, source=9, seq=seq, past=5)
+    without = torch.ones_like(given["decoder_attention_mask"])
+    with torch.no_grad():
+        logits = [case.step(*item.values())[0] for item in (given, {**given, "decoder_attention_mask": without})]
+    return not torch.equal(*logits)
 
 
 def _source(model: Any) -> tuple[tuple[int, ...], dict[str, Tensor]]:

@@ -74,6 +74,14 @@ ROWS = [
         [[f32(1, 3), f32(4, 2)]],
     ),
     Row(
+        "labels-with-quotes-and-operators",
+        lambda x, y: torch.cat([x, y]).reshape(-1),
+        [f32(2, 3), f32(5, 3)],
+        {"x": {0: "past + seq"}, "y": {0: "it's two words"}},
+        ["3*\"it's two words\" + 3*'past + seq'"],
+        [[f32(1, 3), f32(4, 3)]],
+    ),
+    Row(
         "product",
         lambda x, y: (x @ y).softmax(-1),
         [f32(4, 6), f32(6, 2)],

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from proto_schema.records import dataclass
-from purexport.aten.axes import Axes
+from purexport.aten.axes import Axes, Derived
 from purexport.aten.graph import AtenGraph
 from purexport.aten.unique_names import distinct
 from purexport.capture.core.axes_of_structures import spread
@@ -32,6 +32,8 @@ class Request:
     `numbers` are Python numbers of the user's arguments, for which `args` and `kwargs` have zero-dim tensors, by their
     positions among the tensors.
     `loops_carry_lists` is False where no Loop of the file can carry a list of tensors.
+    `derived` says which labels of `dynamic_axes` are sizes that follow from another label, and how; `notes` are for the
+    report.
     """
 
     model: Any
@@ -45,6 +47,8 @@ class Request:
     output_names: Sequence[str] = ()
     numbers: Mapping[int, Any] = field(default_factory=dict)
     loops_carry_lists: bool = True
+    derived: Derived = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 class NumbersHeldError(Exception):
@@ -69,6 +73,7 @@ class Captured:
     also on dynamic axes.  `scripted` is True when a script was interpreted, on its own or called from a trace.
     `listed` is True when the model returns a list and the results are its elements.
     `program` is the program of torch.export that the graph was read from.
+    `derived` is that of the request, where the types are those of the example.
     """
 
     graph: AtenGraph
@@ -79,6 +84,7 @@ class Captured:
     scripted: bool = False
     listed: bool = False
     program: torch.export.ExportedProgram | None = None
+    derived: Derived = field(default_factory=dict)
     route: str = ""
     reason: str = ""
 

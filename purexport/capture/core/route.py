@@ -6,7 +6,7 @@ Invariant: no other code compares the names of routes.  `Captured` states what a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -40,7 +40,8 @@ class Route:
       such a route, and "auto" does not try it.  "auto" tries the other routes in the order of the list; for a model
       without values, those that do not look at values come first.
     - `takes_numbers` is True where Python numbers among the arguments are inputs too (`Request.numbers`).
-    - `options` are the options of a `Request` that only this route understands, each with its substitute for others.
+    - `options` are the options of a `Request` that only this route understands, each with a function that gives other
+      routes a request without it.
     """
 
     name: str
@@ -50,4 +51,4 @@ class Route:
     only: str = ""
     looks_at_values: bool = True
     takes_numbers: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Callable[[Request], Request]] = field(default_factory=dict)

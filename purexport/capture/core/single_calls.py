@@ -2,10 +2,10 @@
 
 Some check whether an argument is valid (`cov`, `gaussian_nll_loss`).  Some give a data-dependent number or size
 (`equal`, `one_hot`).  For some torch cannot compute the shape of the result (`ctc_loss`, `lstsq`), or it takes the
-example's number for a dynamic size (`affine_grid`, `torch.tensor([h, w])`).  Where a rule lowers the call as a whole,
-the call becomes an operator `purexport::name` with exactly the schema of `aten::name`.  That operator has a shape
-function and no kernel, and the reader renames it to `aten::name`.  The other functions are written in terms of other
-operators.  Checks of arguments are left out, and a remark says so.
+example's number for a dynamic size (`affine_grid`, `kron`, `torch.tensor([h, w])`).  Where a rule lowers the call as a
+whole, the call becomes an operator `purexport::name` with exactly the schema of `aten::name`.  That operator has a
+shape function and no kernel, and the reader renames it to `aten::name`.  The other functions are written in terms of
+other operators.  Checks of arguments are left out, and a remark says so.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ _KEPT = (
     "combinations",
     "one_hot",
     "affine_grid_generator",
+    "kron",
+    *(("_grouped_mm",) if hasattr(torch, "_grouped_mm") else ()),  # from torch 2.8 on
 )
 
 # Operators without a kernel -------------------------------------------------------------------------------------------
@@ -124,6 +126,17 @@ def _ctc_loss(
     return _operator(f"ctc_loss.{overload}")(
         log_probs, targets, input_lengths, target_lengths, blank, number, zero_infinity
     )
+
+
+def _kron(input: Tensor, other: Tensor, **out: Tensor) -> Any:
+    dynamic = any(isinstance(size, torch.SymInt) for size in (*input.shape, *other.shape))
+    return _operator("kron")(input, other) if dynamic and not out else torch.kron(input, other, **out)
+
+
+def _grouped_mm(self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """torch's shape function takes bfloat16 only; its kernels on CPU take other types, too."""
+    whole = torch._grouped_mm if self.dtype == torch.bfloat16 else _operator("_grouped_mm")
+    return whole(self, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
 def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
@@ -245,6 +258,8 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_lstsq, (torch.linalg.lstsq,)),
         (_ctc_loss, (torch.ctc_loss, functional.ctc_loss)),
         (_combinations, (torch.combinations,)),
+        (_kron, (torch.kron, torch.Tensor.kron)),
+        (_grouped_mm, [getattr(torch, name) for name in ("_grouped_mm",) if hasattr(torch, name)]),
         (_one_hot, (functional.one_hot,)),
         (_affine_grid, (functional.affine_grid,)),
         *((functools.partial(_made_of, function), (function,)) for function in (torch.tensor, torch.as_tensor)),

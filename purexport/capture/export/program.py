@@ -59,8 +59,33 @@ def export_model(request: Request) -> Captured:
     return captured
 
 
+def with_dynamic_axes(request: Request) -> Request:
+    """The request with `dynamic_axes` in the place of `dynamic_shapes`, for routes other than torch.export.
+
+    Raises ExportError for a specification that does not fit the arguments.
+    """
+    flat = flatten(request)
+    module = as_module(request.model, request.args)
+    plain = _in_plain_containers(request, flat, module)
+    declared = specs.specs_of(plain, flat, lambda: _bound(module, plain.args, plain.kwargs))
+    specs.refuse_differing(flat.names, flat.tensors, specs.ones_apart(flat.names, flat.tensors, declared))
+    return dataclasses.replace(
+        request,
+        dynamic_shapes=None,
+        dynamic_axes={name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)},
+        derived=specs.derived_labels(flat.names, declared),
+        notes=specs.said_of_ranges(plain.dynamic_shapes),
+    )
+
+
 def read_program(request: Request) -> Captured:
     """Read an existing ExportedProgram; `dynamic_axes` may give names to its dynamic axes."""
+    if request.dynamic_shapes is not None:
+        raise ExportError(
+            "dynamic_shapes says nothing of an ExportedProgram, whose sizes are decided; give it to "
+            "torch.export.export",
+            code="dynamic-shapes-do-not-fit",
+        )
     program: ExportedProgram = request.model
     own = reader.tensor_names(program)
     given = list(request.input_names or ())[: len(own)]

@@ -42,5 +42,14 @@ def _export(request: Request) -> Captured:
     return program.export_model(request)
 
 
-PROGRAM = Route("export", "torch.export", _read, takes=is_program, only="the model is an ExportedProgram")
-EXPORT = Route("export", "torch.export", _export, looks_at_values=False, options={"dynamic_shapes": "dynamic_axes"})
+def _with_dynamic_axes(request: Request) -> Request:
+    from purexport.capture.export import program
+
+    return program.with_dynamic_axes(request)
+
+
+_OPTIONS = {"dynamic_shapes": _with_dynamic_axes}
+PROGRAM = Route(
+    "export", "torch.export", _read, takes=is_program, only="the model is an ExportedProgram", options=_OPTIONS
+)
+EXPORT = Route("export", "torch.export", _export, looks_at_values=False, options=_OPTIONS)

@@ -16,7 +16,7 @@ import torch
 from torch.export import Dim, dynamic_shapes
 from torch.utils import _pytree as pytree
 
-from purexport.aten.axes import Axes, own_name
+from purexport.aten.axes import Axes, Derived, own_name
 from purexport.capture.core.request import Flat, Request, named_axes
 from purexport.errors import ExportError
 
@@ -161,6 +161,17 @@ def labels_of(name: str, spec: Spec) -> Axes:
         axis: getattr(dim, "label", dim.__name__) if _is_dim(dim) else own_name(name, axis)
         for axis, dim in spec.items()
     }
+
+
+def derived_labels(names: Sequence[str], specs: Sequence[Spec]) -> Derived:
+    """The labels whose sizes follow from that of another axis."""
+    labels = {name: labels_of(name, spec) for name, spec in zip(names, specs, strict=True)}
+    found = {}
+    for relation in hints_and_relations(names, specs)[1]:
+        (name, axis), (root, other) = relation.place, relation.root
+        if relation.size is not None:
+            found[labels[name][axis]] = labels[root][other], relation.size
+    return found
 
 
 def root_of(dim: Any) -> Any:

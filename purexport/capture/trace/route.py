@@ -124,14 +124,16 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         graph = recorded.read()
         refuse_lost(graph, request.valueless)
         notes = [*recorded.notes, *recorded.of_rows]
-        captured = Captured(graph, axes, notes, remarks=list(recorded.of_data), listed=listed[0])
+        captured = Captured(
+            graph, axes, notes, remarks=list(recorded.of_data), listed=listed[0], derived=request.derived
+        )
         names = list(paths), list(assigned)
         if axes and (recorded.notes or recorded.asks_for_sizes):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
             asked = None if recorded.notes else recorded.asked
             runs = Runs(beside, lines) if fake is None else None
             taken = Taken(graph, recorded.decisions, asked, runs)
-            _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
+            _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes, request.derived))
         _name_outputs(graph, *names)
         return captured
     captured = _interpreted(request, flat, recorded, record, axes)
@@ -179,7 +181,8 @@ def _interpreted(
         scripted=True,
     )
     if axes:
-        _hold(captured, specialized_axes(Taken(found.graph, recorded.decisions), again, flat.tensors, flat.names, axes))
+        taken = Taken(found.graph, recorded.decisions)
+        _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes, request.derived))
         if captured.axes != axes:
             captured.graph = interpret(recorded, flat.tensors, captured.axes).graph
     captured.axes = {}  # the inputs of the graph have them

@@ -7,8 +7,7 @@ a constant.  The forms here compute the same from the size.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -131,18 +130,31 @@ def _interpolated(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def _strides(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
-    """`x.stride()` of a tensor that lies in memory in the order of its elements: products of its sizes."""
+    """`x.stride()` of a tensor whose elements fill its memory, in the order of its axes or of permuted ones."""
     tensor = args[0]
     with untraced():
         steps, sizes = tensor.stride(), tuple(tensor.shape)
-    if list(steps) != [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]:
+    inner = next((order for order in _orders(sizes, steps) if _steps(sizes, order) == list(steps)), None)
+    if inner is None:
         return None
-    found: list[Any] = [1]
-    for size in reversed(tensor.shape[1:]):
-        found.append(found[-1] * size)
-    found = found[::-1] if sizes else []
+    found = _steps(tensor.shape, inner)
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     return tuple(found) if dim is None else found[dim]
+
+
+def _orders(sizes: Sequence[int], steps: Sequence[int]) -> Iterator[list[int]]:
+    """The axes from the innermost to the outermost, as they are in most tensors, and by their steps."""
+    axes = [*range(len(sizes))][::-1]
+    yield axes
+    yield sorted(axes, key=lambda axis: (steps[axis], sizes[axis] != 1))
+
+
+def _steps(sizes: Sequence[Any], inner: Sequence[int]) -> list[Any]:
+    """How far apart in memory the elements along each axis are: the product of the sizes of the axes inside of it."""
+    found: list[Any] = [1 for _ in sizes]
+    for axis, outer in pairwise(inner):
+        found[outer] = found[axis] * sizes[axis]
+    return found
 
 
 def _each(number: Any, rank: int) -> Sequence[int]:

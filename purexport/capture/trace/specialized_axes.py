@@ -28,8 +28,8 @@ import torch
 
 from proto_schema.records import dataclass
 from purexport.aten import scalars
-from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import AtenGraph, Call, ScalarType, Source, Value
+from purexport.aten.axes import Axes, Derived, Specialised
+from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value
 from purexport.capture.trace import probes
 from purexport.capture.trace.agreement import Compared, Lines
 from purexport.capture.trace.probes import Sizes
@@ -101,13 +101,14 @@ def specialized_axes(
     tensors: Sequence[torch.Tensor],
     names: Sequence[str],
     axes: Mapping[str, Axes],
+    derived: Derived,
 ) -> Found:
     """What `first` holds.
 
     `again` traces the model on other tensors, if asked for shapes alone.  Where the model does not run, nothing is
-    said.
+    said.  `derived` says which labels follow from others.
     """
-    search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
+    search = _Search(first, again, tensors, [axes.get(name, {}) for name in names], derived)
     search.become_large()
     search.become_small()
     search.change_rests()
@@ -132,7 +133,9 @@ class _Search:
         again: Again,
         tensors: Sequence[torch.Tensor],
         axes: Sequence[Axes],
+        derived: Derived,
     ) -> None:
+        self.derived = derived
         self.first = first
         self.again = again
         self.tensors = tensors
@@ -278,7 +281,9 @@ class _Search:
     def first_that_fits(self, attempts: Iterable[Sizes], far: bool = False) -> _Probe | None:
         """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
         probe = None
-        for sizes in attempts:
+        for independent in attempts:
+            derived = {label: size(independent[root]) for label, (root, size) in self.derived.items()}
+            sizes = {**independent, **derived}
             changed = {label for label, size in sizes.items() if size != self.sizes[label]}
             if not changed:
                 continue
@@ -436,10 +441,8 @@ class _Difference:
         )
 
     def _compare_by_line(self) -> None:
-        groups = [_by_line(taken.graph.calls) for taken in (self.one, self.other)]
         without_line: list[tuple[int, str]] = []  # and after how many places
-        for key in dict.fromkeys([*groups[0], *groups[1]]):
-            mine, theirs = (group.get(key, []) for group in groups)
+        for key, mine, theirs in _matched(self.one.graph.calls, self.other.graph.calls):
             source = (mine or theirs)[0].source
             place = str(source)
             if not mine or not theirs:
@@ -540,6 +543,30 @@ def _origins(graph: AtenGraph) -> dict[Value, tuple[int, int]]:
     found = {value: (at, place) for at, call in enumerate(graph.calls) for place, value in enumerate(call.outputs)}
     inputs = [item.value for item in graph.inputs if item.kind != "constant"]
     return found | {value: (-1, place) for place, value in enumerate(inputs)}
+
+
+def _matched(ours: Sequence[Call], others: Sequence[Call]) -> Iterator[tuple[tuple[str, str], list[Call], list[Call]]]:
+    """The calls of two traces by target and line.
+
+    Where their numbers differ, the lines that led there count, too: a function that one path calls once more, from
+    another line, is no further step.
+    """
+    groups = _by_line(ours), _by_line(others)
+    for key in dict.fromkeys([*groups[0], *groups[1]]):
+        mine, theirs = (group.get(key, []) for group in groups)
+        if not mine or not theirs or len(mine) == len(theirs):
+            yield key, mine, theirs
+            continue
+        stacks = _by_stack(mine), _by_stack(theirs)
+        for stack in dict.fromkeys([*stacks[0], *stacks[1]]):
+            yield key, stacks[0].get(stack, []), stacks[1].get(stack, [])
+
+
+def _by_stack(calls: Sequence[Call]) -> dict[tuple[Frame, ...], list[Call]]:
+    found: dict[tuple[Frame, ...], list[Call]] = {}
+    for call in calls:
+        found.setdefault(call.source.stack, []).append(call)
+    return found
 
 
 def _by_line(calls: Sequence[Call]) -> dict[tuple[str, str], list[Call]]:

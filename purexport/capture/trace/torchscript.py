@@ -1,9 +1,7 @@
-"""TorchScript graphs to the neutral graph, and the trace that makes one.
+"""The trace of a model as TorchScript's graph, with what torch's tracer does not record by itself.
 
 The trace gets the model's parameters and buffers as further inputs, so that each keeps its identity and its
-`state_dict` name.  The tracer's own scopes record the module path of every node.  The trace wraps numbers in tensors:
-`x.size(0)` becomes `prim::NumToTensor`, and a literal becomes a zero-dim constant.  They are unwrapped here, because
-type promotion and constant folding must know that they are numbers.
+`state_dict` name.  The tracer's own scopes record the module path of every node.
 """
 
 from __future__ import annotations
@@ -17,26 +15,18 @@ import torch
 from torch.nn import functional
 
 from proto_schema.records import dataclass
-from purexport.aten import scalars
 from purexport.aten.graph import (
     INSIDE_TORCH,
     AtenGraph,
-    Call,
-    Frame,
     Input,
     ListType,
-    ScalarType,
-    Source,
-    TensorType,
-    Type,
     Value,
 )
-from purexport.aten.names import base_of
-from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, row_loops, single_calls
-from purexport.capture.core.frames import traced_frames, users_line
+from purexport.capture.core.frames import users_line
 from purexport.capture.trace import chosen_sizes, int_lists, onnx_operators, plain_forms, replay, setitem, sizes
-from purexport.capture.trace.nodes import inputs_behind, inputs_of, is_size, outputs_of
+from purexport.capture.trace.nodes import inputs_behind, is_size
+from purexport.capture.trace.reader import Reader
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.ranges import range_recorded
@@ -51,8 +41,6 @@ from purexport.torch_patches.torch_jit import (
 )
 from purexport.torch_patches.tracer import module_paths, untraced
 
-_SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
-_CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
 # the trace keeps the tensors that these return as constants, and a write would change those
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 # where Python gets a number out of a tensor
@@ -65,7 +53,6 @@ _SAFE: dict[str, Callable[..., Any]] = {
     "unsafe_split_with_sizes": torch.split_with_sizes,
 }
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-_CASTS |= {"aten::FloatImplicit": float}
 _OTHER_FORMS = (
     plain_forms.FILLING
     | plain_forms.DROPOUTS
@@ -73,8 +60,8 @@ _OTHER_FORMS = (
     | plain_forms.AT_LEAST.keys()
     | _SAFE.keys()
     | {"__index__", "__setitem__"}
+    | (sizes.NAMES | int_lists.NAMES | row_loops.NAMES)
 )
-_OTHER_FORMS |= sizes.NAMES | int_lists.NAMES | row_loops.NAMES
 
 
 class Decision(NamedTuple):
@@ -195,6 +182,9 @@ def trace(
         list(visible.of_rows),
         visible.calls,
     )
+
+
+_missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read
 
 
 class _Noted(NamedTuple):
@@ -422,180 +412,3 @@ def _has_tensor(item: Any) -> bool:
 def _warn_of_index() -> None:
     text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
     warnings.warn_explicit(text, TracerWarning, *users_line())
-
-
-_missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read
-
-
-class Reader:
-    """Reads one TorchScript graph.  It keeps the graph alive, because sources are made on demand from its nodes."""
-
-    def __init__(self, graph: Any, inputs: list[Input], objects: Sequence[Any] = ()) -> None:
-        self.script = graph
-        self.objects = objects
-        self.unpacked: dict[int, list[Any]] = {}
-        self.graph = AtenGraph(inputs=inputs)
-        self.env: dict[int, Any] = {}
-
-    def read(self) -> AtenGraph:
-        """The neutral graph."""
-        for item, value in zip(list(self.graph.inputs), self.script.inputs(), strict=True):
-            item.value.type = _type(value.type())
-            self.env[value.unique()] = item.value
-        self._block(self.script)
-        for output in self.script.outputs():
-            result = self.env[output.unique()]
-            self.graph.outputs += result if isinstance(result, list) else [result]
-        return self.graph
-
-    def _block(self, block: Any) -> None:
-        for node in block.nodes():
-            handler = _PRIM.get(node.kind())
-            if handler is not None:
-                handler(self, node)
-            else:
-                self._call(node)
-
-    def _args(self, node: Any) -> list[Any]:
-        return [self.env[value.unique()] for value in inputs_of(node)]
-
-    def _source(self, node: Any) -> Source:
-        # "(root)/l/l.0": the last element is the module's whole path
-        scope = node.scopeName().rpartition("/")[2]
-        graph = self.script  # the node belongs to it
-
-        def frames() -> Iterator[Frame]:
-            assert graph is not None
-            return traced_frames(node.sourceRange())
-
-        return Source("" if scope == "(root)" else scope, frames)
-
-    def _emit(self, node: Any, target: str, args: dict[str, Any]) -> None:
-        outputs = []
-        for output in outputs_of(node):
-            value = Value(_type(output.type()))
-            self.env[output.unique()] = value
-            outputs.append(value)
-        self.graph.calls.append(Call(target, args, outputs, self._source(node)))
-
-    def _call(self, node: Any) -> None:
-        schema = node.schema()
-        args = self._args(node)
-        kind = node.kind()
-        if schema == "(no schema)":
-            self._emit(node, kind, {str(position): arg for position, arg in enumerate(args)})
-            return
-        if kind in _CASTS and self._is_number(args[0]):
-            cast = _CASTS[kind]
-            number = args[0]
-            same = isinstance(number, Value) and number.type == ScalarType(cast)
-            if same or not isinstance(number, Value):
-                self.env[node.output().unique()] = number if same else cast(number)
-                return
-        target = target_of(schema)
-        if args and self._is_number(args[0]) and args[0] is not None:
-            target = scalars.without_write(target)
-            kind = base_of(target)
-        bound = bind(target, args, {})
-        if target == "aten::to.dtype" and bound["dtype"] is torch.int64 and self._is_number(args[0]):
-            # a size that Python rounds (`purexport.torch_patches.rounding`)
-            target, kind, bound = "aten::Int.Scalar", "aten::Int", {"a": args[0]}
-            args = args[:1]
-        self._emit(node, target, bound)
-        if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
-            output = self.graph.calls[-1].outputs[0]
-            output.type = _as_scalar(output.type)
-        elif kind == "aten::ScalarImplicit":  # a tensor where a number is declared: a number of the tensor's kind
-            self.graph.calls[-1].outputs[0].type = _as_scalar(args[0].type)
-
-    @staticmethod
-    def _is_number(arg: Any) -> bool:
-        if isinstance(arg, Value):
-            return isinstance(arg.type, ScalarType)
-        return arg is None or isinstance(arg, (bool, int, float, str))
-
-    def _constant(self, node: Any) -> None:
-        output = node.output()
-        if output.type().kind() == "TensorType" and node.hasAttribute("value"):
-            tensor = node.t("value")
-            number = is_wrapped_number(tensor)
-            self.env[output.unique()] = tensor.item() if number else self.graph.constant(tensor)
-        else:
-            self.env[output.unique()] = output.toIValue()
-
-    def _object(self, node: Any) -> None:
-        """Packed weights.  They are unpacked once, however often they are used."""
-        found = self.objects[node.i(prepacked.ATTRIBUTE)]
-        if id(found) not in self.unpacked:
-            scope = self._source(node).scope
-            self.unpacked[id(found)] = prepacked.unpacked(found, scope, self.graph.constant)
-        self.env[node.output().unique()] = self.unpacked[id(found)]
-
-    def _list(self, node: Any) -> None:
-        self.env[node.output().unique()] = self._args(node)
-
-    def _unpack(self, node: Any) -> None:
-        container = self.env[node.inputsAt(0).unique()]
-        if isinstance(container, Value):
-            container.type = ListType(len(outputs_of(node)))
-        for index, output in enumerate(outputs_of(node)):
-            if isinstance(container, list):
-                self.env[output.unique()] = container[index]
-                continue
-            value = Value(_type(output.type()))
-            self.env[output.unique()] = value
-            args = {"list": container, "index": index}
-            self.graph.calls.append(Call("prim::getitem", args, [value], self._source(node)))
-
-    def _alias(self, node: Any) -> None:
-        self.env[node.output().unique()] = self.env[node.inputsAt(0).unique()]
-
-    def _python(self, node: Any) -> None:
-        """An autograd Function is replaced by its recorded inner graph."""
-        if not node.hasAttribute("Subgraph"):
-            self._emit(node, "prim::PythonOp", {str(i): arg for i, arg in enumerate(self._args(node))})
-            return
-        inner, outer = node.g("Subgraph"), self.env
-        # its values are numbered on their own
-        self.env = {value.unique(): arg for value, arg in zip(inner.inputs(), self._args(node), strict=True)}
-        self._block(inner)
-        results = [self.env[value.unique()] for value in inner.outputs()]
-        self.env = outer
-        outputs = outputs_of(node)
-        if len(outputs) == 1 and len(results) > 1:  # a tuple, which the next node takes apart
-            results = [results]
-        self.env |= {output.unique(): result for output, result in zip(outputs, results, strict=True)}
-
-
-_PRIM: dict[str, Callable[[Reader, Any], None]] = {
-    "prim::Constant": Reader._constant,
-    prepacked.NODE: Reader._object,
-    "prim::ListConstruct": Reader._list,
-    "prim::TupleConstruct": Reader._list,
-    "prim::ListUnpack": Reader._unpack,
-    "prim::TupleUnpack": Reader._unpack,
-    "prim::NumToTensor": Reader._alias,
-    "prim::PythonOp": Reader._python,
-}
-
-
-def _type(type_: Any) -> Type:
-    kind = type_.kind()
-    if kind == "TensorType":
-        sizes, strides, dtype = type_.sizes(), type_.strides(), type_.dtype()
-        shape = None if sizes is None else tuple(sizes)
-        # a tensor without a recorded type (an undefined one) is never read; float32 stands for its dtype
-        return TensorType(dtype or torch.float32, shape, tuple(strides) if strides else () if shape == () else None)
-    if kind in _SCALARS:
-        return ScalarType(_SCALARS[kind])
-    return ListType()
-
-
-def _as_scalar(type_: Type) -> Type:
-    if not isinstance(type_, TensorType):
-        return type_
-    if type_.dtype is torch.bool:
-        return ScalarType(bool)
-    if type_.dtype.is_complex:
-        return ScalarType(complex)
-    return ScalarType(float if type_.dtype.is_floating_point else int)

@@ -25,6 +25,12 @@ def axis_of(dim: int, rank: int) -> int:
     return dim % max(rank, 1)
 
 
+def squeezed_axes(rank: int, dim: Any) -> list[int]:
+    """The axes that `squeeze` removes where their size is 1: all, or those of `dim`."""
+    dims = range(rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    return sorted({axis_of(item, rank) for item in dims})
+
+
 def each_axis(items: Sequence[int], count: int) -> list[int]:
     """One number for each of `count` axes: a single number stands for all of them."""
     return list(items) * count if len(items) == 1 else list(items)

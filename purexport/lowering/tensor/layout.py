@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from purexport import dtypes
 from purexport.aten.graph import TensorType
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result, swap_last
+from purexport.lowering.support.common import (
+    axis_of,
+    dims_of,
+    permute,
+    reshape,
+    reshape_to_result,
+    squeezed_axes,
+    swap_last,
+)
 from purexport.lowering.support.positions import size_product
 from purexport.lowering.support.sizes import computed_size
 
@@ -73,12 +82,13 @@ def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
     """aten::squeeze(Tensor(a) self) -> Tensor(a)
 
     `squeeze.dim` leaves an axis whose size is not 1. A size that only the run knows counts as not 1, unless the result
-    says that all axes are removed.
+    says that all axes are removed, or that nobody need know its rank.
     """
-    dims = range(self.rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
-    axes = sorted({axis_of(item, self.rank) for item in dims})
+    axes = squeezed_axes(self.rank, dim)
     assert self.shape is not None
     changing = self.rank > 0 and any(not isinstance(self.shape[axis], int) for axis in axes)
+    if changing and op.result.shape is None:
+        return _without_ones(op, self, axes)
     if changing and op.result.shape is not None and len(op.result.shape) == self.rank - len(axes):
         op.remark("removes an axis whose size is 1 in the example; for other sizes the file stops with an error")
         return op.Squeeze(self, axes)
@@ -88,6 +98,23 @@ def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
         )
     axes = [axis for axis in axes if self.rank and self.shape[axis] == 1]
     return op.Squeeze(self, axes) if axes else self
+
+
+def _without_ones(op: Emitter, self: Value, axes: Sequence[int]) -> Value:
+    """The tensor without those of the axes whose size is 1 in the run.  It goes to outputs, which declare the others:
+    ONNX has no shape for two ranks, and wants one.
+    """
+    assert self.shape is not None
+    op.remark("removes a dynamic axis where its size is 1, as torch does; the output declares the axis for all sizes")
+    if len(axes) == self.rank:
+        without = op.Squeeze(self)
+    else:
+        sizes = op.Shape(self)
+        stays = op.const([axis not in axes for axis in range(self.rank)], dtypes.BOOL)
+        kept = op.Compress(sizes, op.Or(stays, op.Not(op.Equal(sizes, [1]))), axis=0)
+        without = op.Reshape(self, kept, allowzero=1 if op.has("Reshape", "allowzero") else None)
+    without.shape = tuple(size for axis, size in enumerate(self.shape) if axis not in axes or size != 1)
+    return without
 
 
 @lower("aten::unsqueeze", "aten::unsqueeze_copy")

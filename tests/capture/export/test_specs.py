@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch.export import Dim
 import purexport
 from tests.harness import compare_with_torch, run_ort
 from tests.shapes.test_dynamic_shapes import dims_of
+from tests.tolerances import CHAIN, assert_near
 
 
 def _random(*shape: int) -> Tensor:
@@ -101,6 +103,7 @@ class Form:
     shapes: Any
     dims: Sequence[Sequence[Any]]
     other: tuple[Any, ...]
+    routes: tuple[str, ...] = ("auto", "trace")
 
 
 FORMS = [
@@ -128,20 +131,70 @@ FORMS = [
         (({0: N}, None), {"a": None, "b": [None, {0: N}]}),
         [["n", 3], [4, 3], [4, 3], ["n", 3]],
         ((_random(1, 3), 2), {"a": X, "b": [X, _random(1, 3)]}),
+        routes=("auto",),  # by trace the number is an input
+    ),
+    Form(
+        "nested-tensors",
+        nested,
+        ((X, torch.ones(1)), {"a": X, "b": [X, X + 1]}),
+        (({0: N}, None), {"a": None, "b": [None, {0: N}]}),
+        [["n", 3], [1], [4, 3], [4, 3], ["n", 3]],
+        ((_random(1, 3), torch.ones(1) * 2), {"a": X, "b": [X, _random(1, 3)]}),
     ),
 ]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    ("form", "route"),
+    [pytest.param(form, route, id=f"{form.name}-{route}") for form in FORMS for route in form.routes],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_form(form: Form) -> None:
-    program = purexport.export(form.function, form.args, dynamic_shapes=form.shapes)
+def test_form(form: Form, route: str) -> None:
+    program = purexport.export(form.function, form.args, dynamic_shapes=form.shapes, capture=route)
     graph = program.model_proto.graph
     assert graph is not None
-    assert program.report.route == "export"
+    assert program.report.route == ("export" if route == "auto" else "trace")
     assert [dims_of(value) for value in graph.input] == [list(dims) for dims in form.dims]
     for args in (form.args, form.other):
         compare_with_torch(form.function, program.model_proto.SerializeToString(), args, {})
+
+
+def shifted(x: Tensor, y: Tensor, axis: int) -> Tensor:
+    return x + y[1:] * math.sqrt(x.shape[axis])
+
+
+@pytest.mark.parametrize(
+    ("axis", "held", "dims", "other"),
+    [(1, "axis 'm'", [["n", 3], ["n + 1", 3]], (7, 3)), (0, "axis 'n'", [[4, "m"], [5, "m"]], (4, 6))],
+)
+def test_a_derived_dimension_follows_in_a_trace(axis: int, held: str, dims: Any, other: tuple[int, int]) -> None:
+    """The trace is tried at sizes that fit the declaration, which shows what follows from them."""
+    shapes = ({0: N, 1: "m"}, {0: N + 1, 1: "m"}, None)
+    with pytest.warns(UserWarning, match=f"{held} was declared dynamic, but the model holds it"):
+        program = purexport.export(
+            shifted, (X, _random(5, 3), axis), dynamic_shapes=shapes, capture="trace", input_names=["x", "y"]
+        )
+    said = [text for text in program.report.warnings if "declared apart" in text or "model holds it" in text]
+    assert len(said) == 1 + (axis == 0), said
+    graph = program.model_proto.graph
+    assert graph is not None
+    assert [dims_of(value) for value in (*graph.input, *graph.output)] == [*dims, dims[0]]
+    given = (_random(*other), _random(other[0] + 1, other[1]))
+    (found,) = run_ort(program.model_proto.SerializeToString(), [item.numpy() for item in given])
+    assert_near(found, shifted(*given, axis), CHAIN)
+
+
+def test_a_script_takes_dynamic_shapes() -> None:
+    program = purexport.export(torch.jit.script(torch.nn.ReLU()), (X,), dynamic_shapes=({0: "rows"},))
+    graph = program.model_proto.graph
+    assert graph is not None
+    assert dims_of(graph.input[0]) == ["rows", 3]
+
+
+def test_a_program_has_its_sizes() -> None:
+    program = torch.export.export(torch.nn.ReLU(), (X,))
+    with pytest.raises(purexport.ExportError, match="dynamic_shapes says nothing of an ExportedProgram, whose sizes"):
+        purexport.export(program, (X,), dynamic_shapes=({0: "rows"},))
 
 
 DOES_NOT_FIT = [
@@ -165,10 +218,11 @@ DOES_NOT_FIT = [
 ]
 
 
+@pytest.mark.parametrize("route", ["auto", "trace"])
 @pytest.mark.parametrize(("function", "args", "shapes", "said"), [row[1:] for row in DOES_NOT_FIT], ids=lambda row: "")
-def test_what_does_not_fit_is_refused(function: Any, args: Any, shapes: Any, said: str) -> None:
+def test_what_does_not_fit_is_refused(function: Any, args: Any, shapes: Any, said: str, route: str) -> None:
     with pytest.raises(purexport.ExportError, match=said) as caught:
-        purexport.export(function, args, dynamic_shapes=shapes)
+        purexport.export(function, args, dynamic_shapes=shapes, capture=route)
     assert caught.value.code == "dynamic-shapes-do-not-fit"
 
 
@@ -234,21 +288,22 @@ def test_an_assumption_is_a_remark(
 @pytest.mark.parametrize("squeezed", [lambda x: x.squeeze(0) + 1, torch.squeeze, lambda x: x.squeeze((0, 1))])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_squeeze_of_a_dynamic_axis(squeezed: Any) -> None:
-    """The file keeps an axis that is longer in the example; an axis of size 1 in the example is static."""
+    """The file removes the axis where torch does; torch.export makes an axis of size 1 in the example static."""
     program = purexport.export(squeezed, (X,), dynamic_shapes=({0: "n"},))
-    compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(7, 3),), {})
-    assert any("takes an axis for longer than 1" in text for text in program.report.warnings)
+    for rows in (7, 1):
+        compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(rows, 3),), {})
+    assert any("the output declares the axis for all sizes" in text for text in program.report.warnings)
     program = purexport.export(squeezed, (X[:1],), dynamic_shapes=({0: "n"},))
     compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(1, 3),), {})
     assert any("the model holds it at 1" in text for text in program.report.warnings)
 
 
 def quarter(x: Tensor) -> Tensor:
-    return x[: x.shape[0] // 4].squeeze(0)
+    return x[: x.shape[0] // 4].squeeze(0).softmax(-1)
 
 
 def test_a_squeeze_of_a_computed_size() -> None:
-    """No example gives the axis another size, so the file is for those that are longer."""
+    """No example gives the axis another size, and softmax takes a known rank; the file is for sizes that are longer."""
     program = purexport.export(quarter, (X,), dynamic_shapes=({0: "n"},))
     assert any("takes an axis for longer than 1" in text for text in program.report.warnings)
     compare_with_torch(quarter, program.model_proto.SerializeToString(), (_random(9, 3),), {})

@@ -23,10 +23,6 @@ from tests.harness import (
 from tests.transformers_shim import grouped_mm_fallback
 
 FEW, MANY = 3, 11  # groups: so few are written out, so many are a Loop
-REFUSED = (
-    "trace",
-    "script",
-)  # torch.export refuses float32 and float16, because its shape function takes bfloat16 only
 
 
 def ends(*numbers: int) -> Input:
@@ -80,18 +76,17 @@ def _by_counts(states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 
 
 ROWS = [
-    Row("grouped_mm", grouped, f32(7, 4), f32(FEW, 4, 8), ends(2, 2, 7), routes=REFUSED),
-    Row("grouped_mm-half", of_weights, f16(7, 8), f16(FEW, 8, 8), ends(0, 5, 7), opsets=PROGRAM_OPSETS, routes=REFUSED),
-    Row("grouped_mm-behind", behind, f32(7, 4), f32(FEW, 4, 8), ends(0, 2, 4), opsets=PROGRAM_OPSETS, routes=REFUSED),
+    Row("grouped_mm", grouped, f32(7, 4), f32(FEW, 4, 8), ends(2, 2, 7)),
+    Row("grouped_mm-half", of_weights, f16(7, 8), f16(FEW, 8, 8), ends(0, 5, 7), opsets=PROGRAM_OPSETS),
+    Row("grouped_mm-behind", behind, f32(7, 4), f32(FEW, 4, 8), ends(0, 2, 4), opsets=PROGRAM_OPSETS),
     Row(
         "grouped_mm-loop",
         of_weights,
         f32(14, 4),
         f32(MANY, 4, 4),
         ends(*[0] * 4, *range(2, 16, 2)),
-        routes=REFUSED,
     ),
-    Row("grouped_mm-columns", grouped, f32(FEW, 5, 4), f32(4, 8), ends(2, 2, 8), opsets=PROGRAM_OPSETS, routes=REFUSED),
+    Row("grouped_mm-columns", grouped, f32(FEW, 5, 4), f32(4, 8), ends(2, 2, 8), opsets=PROGRAM_OPSETS),
     Row(
         "grouped_mm-columns-loop",
         grouped,
@@ -99,9 +94,8 @@ ROWS = [
         f32(4, 12),
         ends(*[2] * 10, 12),
         opsets=PROGRAM_OPSETS,
-        routes=REFUSED,
     ),
-    Row("grouped_mm-terms", grouped, f32(5, 8), f32(8, 4), ends(2, 2, 8), opsets=PROGRAM_OPSETS, routes=REFUSED),
+    Row("grouped_mm-terms", grouped, f32(5, 8), f32(8, 4), ends(2, 2, 8), opsets=PROGRAM_OPSETS),
     Row(
         "grouped_mm-terms-loop",
         grouped,
@@ -109,14 +103,12 @@ ROWS = [
         f32(8, 4),
         ends(*[2] * 10, 8),
         opsets=PROGRAM_OPSETS,
-        routes=REFUSED,
     ),
     Row(
         "grouped_mm-batches",
         lambda a, b: torch._grouped_mm(a, b),
         f32(2, 3, 4),
         f32(2, 4, 8),
-        routes=REFUSED,
         opsets=PROGRAM_OPSETS,
     ),
     Row(

@@ -1,0 +1,56 @@
+"""Results of a graph that go to the model's outputs alone, directly or by way of elementwise operators.
+
+Nothing needs the rank of such a result.  So a squeeze of an axis whose size only the run knows can be what torch
+computes there: the file has the axis or not.  Everywhere else the rank must be known, and is that of the example.
+"""
+
+from __future__ import annotations
+
+from purexport.aten.graph import AtenGraph, Call, TensorType, Value
+
+# of one tensor, with rules that take it whatever its rank
+_NAMES = "abs add alias clone contiguous detach div exp log mul neg relu rsub sigmoid sqrt sub tanh to _to_copy"
+_ELEMENTWISE = frozenset(f"aten::{name}" for name in _NAMES.split())
+
+
+class Tails:
+    """What becomes of the results of a graph's calls.  The graph is looked at when first asked."""
+
+    def __init__(self, graph: AtenGraph) -> None:
+        self.graph = graph
+        self._users: dict[Value, list[Call]] | None = None
+
+    def forget_rank(self, value: Value) -> bool:
+        """Take the recorded shape off a result and all that follows from it; False, and nothing is changed, where an
+        operator may need it.
+        """
+        followers = self._followers(value)
+        for follower in followers or ():
+            follower.type = TensorType(follower.tensor.dtype, None)
+        return followers is not None
+
+    def _followers(self, value: Value) -> list[Value] | None:
+        """The result and what follows from it; None where that is not elementwise to the end."""
+        users = self._all_users()
+        found, left = [], [value]
+        while left:
+            item = left.pop()
+            if item not in users or not isinstance(item.type, TensorType):
+                return None
+            found.append(item)
+            for call in users[item]:
+                if not call.outputs:  # an assertion, which is not written
+                    continue
+                if call.base not in _ELEMENTWISE or call.blocks or list(call.inputs()) != [item]:
+                    return None
+                left += call.outputs
+        return found
+
+    def _all_users(self) -> dict[Value, list[Call]]:
+        """The calls that use each result of a call; results of calls in blocks are left out."""
+        if self._users is None:
+            self._users = {value: [] for call in self.graph.calls for value in call.outputs}
+            for call in self.graph.calls:
+                for value in dict.fromkeys(call.inputs()):
+                    self._users.get(value, []).append(call)
+        return self._users
