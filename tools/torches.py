@@ -4,6 +4,7 @@
     python tools/torches.py 2.6.0 2.15.0           # some of them
     python tools/torches.py 2.6.0 --every 25       # a smaller part
     python tools/torches.py 2.6.0 --python .venv/bin/python   # an environment that is there already
+    python tools/torches.py 2.6.0 --workers 0 --log logs      # by one process; failures are in the log as they come
 
 Which tests: all folders of tests that depend on torch (`FOLDERS`), and of these every fifth test, by a checksum of its
 name. So the part is the same at each run and with each release, and a new test does not change which others are in it.
@@ -38,6 +39,7 @@ FOLDERS += ("language", "lowering", "models", "shapes", "torch_patches", "weight
 FILES = ("test_dtypes", "test_export", "test_export_limits", "test_quantized_export", "test_verification")
 PACKAGES = ("torchvision", "onnx", "onnxruntime", "rich", "pytest", "pytest-xdist", "setuptools")
 EVERY = 5
+WORKERS = 2
 
 # torch, Python, numpy: the oldest Python with the oldest numpy, the newest with the newest, and what lies between
 ROWS = (
@@ -161,6 +163,22 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
             report.outcome, report.wasxfail = "skipped", row.reason
 
 
+class AtOnce:
+    """Says why a test failed as soon as it has: the whole takes long."""
+
+    def __init__(self, config: Any) -> None:
+        self._plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        terminal = self._plugins.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\n{report.nodeid} ({report.when})\n{report.longreprtext}\n")
+
+
+def pytest_configure(config: Any) -> None:
+    config.pluginmanager.register(AtOnce(config))
+
+
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     every = config.getoption("--every")
     taken = [item for item in items if zlib.crc32(item.nodeid.encode()) % every == 0]
@@ -215,17 +233,20 @@ def environment(python: str, torch: str, numpy: str, home: Path) -> tuple[str, s
     return str(inside), done.stdout + done.stderr if done.returncode else ""
 
 
-def tested(python: str, row: Row) -> None:
-    """Run the part of the tests; the row gets what came out."""
+def tested(python: str, row: Row, workers: int, log: Path) -> None:
+    """Run the part of the tests; the row gets what came out, and the log what pytest says, as it says it."""
     row.versions = dict(line.split() for line in run([python, "-c", SHOW]).stdout.splitlines())
     places = [f"tests/{folder}" for folder in FOLDERS] + [f"tests/{file}.py" for file in FILES]
     options = ["-q", "-p", "tools.torches", "-p", "no:cacheprovider", "--every", row.every, "-rfEx", "--tb=short"]
+    options += ["-n", workers, "--continue-on-collection-errors"]
     start = time.monotonic()
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = run([python, "-m", "pytest", *options, *places], cwd=ROOT, env=variables)
+    command = list(map(str, [python, "-m", "pytest", *options, *places]))
+    with log.open("w") as file:
+        subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False, cwd=ROOT, env=variables)
     row.seconds = time.monotonic() - start
-    row.output = done.stdout + done.stderr
-    last = next((line for line in reversed(done.stdout.splitlines()) if re.search(r"\d+ \w+.* in [\d.]+s", line)), "")
+    row.output = log.read_text(errors="replace")
+    last = next((line for line in reversed(row.output.splitlines()) if re.search(r"\d+ \w+.* in [\d.]+s", line)), "")
     row.counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])}
 
 
@@ -234,12 +255,15 @@ def main() -> int:
     parser.add_argument("releases", nargs="*", metavar="TORCH", help="releases of torch (default: all of ROWS)")
     parser.add_argument("--every", type=int, default=EVERY, metavar="N", help=f"one test of N (default: {EVERY})")
     parser.add_argument("--python", metavar="FILE", help="an environment that has torch and the packages: make none")
+    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"processes (default: {WORKERS})")
     parser.add_argument("--log", metavar="FOLDER", help="write what pytest says of each release there")
     args = parser.parse_args()
     rows = [row for row in ROWS if not args.releases or row[0] in args.releases]
     unknown = set(args.releases) - {row[0] for row in ROWS}
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: no row of ROWS; the rows are {', '.join(row[0] for row in ROWS)}")
+    if args.log:
+        Path(args.log).mkdir(parents=True, exist_ok=True)
     print(HEAD, flush=True)
     failed = 0
     for torch, version, numpy in rows:
@@ -253,11 +277,8 @@ def main() -> int:
             if python is None or problem:
                 row.output = problem
             else:
-                tested(python, row)
+                tested(python, row, args.workers, Path(args.log or home) / f"torch-{torch}.txt")
         print(row, flush=True)
-        if args.log:
-            Path(args.log).mkdir(parents=True, exist_ok=True)
-            (Path(args.log) / f"torch-{torch}.txt").write_text(row.output)
         if row.failed or not row.counts.get("passed"):
             failed += 1
             print(row.output[-4000:], file=sys.stderr, flush=True)
