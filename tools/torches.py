@@ -131,13 +131,6 @@ EXPECTED = (
         "torch.export does not take this loop yet",
     ),
     Expected(
-        "torch",
-        "999",
-        r"assert \{'LeakyRelu'\} <= ",
-        "Function.apply is a function of C++, so one that the model stored before is traced into",
-        since="2.14",
-    ),
-    Expected(
         "onnxruntime",
         "1.26",
         r"NOT_IMPLEMENTED|Unsupported model IR version|is under development",

@@ -19,7 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from purexport.torch_patches.attention import plain_attention
-from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
+from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
@@ -138,6 +138,13 @@ PATCHES = (
         "a Function with a `symbolic` is one call in the graph, not what its forward does",
         (2, 0),
         lambda: vars(autograd._SingleLevelFunction).get("apply"),
+    ),
+    Patch(
+        forward_handed_to,
+        "forward of each subclass of torch.autograd.Function with a `symbolic`",
+        "since torch 2.14 a bound `apply` that the model stored before calls nothing else of Python",
+        (2, 0),
+        lambda: [kind.forward for kind in autograd.Function.__subclasses__()],
     ),
     Patch(
         left_whole_by_dynamo,
