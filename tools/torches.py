@@ -132,25 +132,46 @@ EXPECTED = (
     ),
     Expected(
         "torch",
+        "2.9",
+        r"Cond doesn't work unless it is captured completely|SpecViolationError: Invalid get_attr type"
+        r"|carried_inputs to be a tuple of possibly nested|Unsupported value kind: Tensor"
+        r"|FX to torch.jit.trace a dynamo-optimized function|goes backwards or along another axis than 0",
+        "torch.cond, while_loop, scan, map and flex_attention are younger than this torch, or take less there",
+    ),
+    Expected(
+        "torch",
+        "2.12",
+        r"test_program\[map[\s\S]*Got invalid dimensions for input",
+        "map holds the axis that it goes along at the example's size; a warning says so",
+    ),
+    Expected(
+        "torch",
+        "2.9",
+        r"many_rows[\s\S]*assert 241 == 3",
+        "a script that goes over the rows of a tensor is written out there; the file is right, and long",
+    ),
+    Expected(
+        "torch",
         "2.7",
         r"buf: input_names\[param_len \+ i\]",
         "torch.export fails for a module that has no parameters and a buffer that is None",
     ),
     Expected(
         "torch",
-        "2.13",
+        "2.12",
         r"Expected reduction dim -1 to have non-zero size",
         "torch refuses the 2-norm of a matrix without elements",
     ),
     Expected(
         "torch",
-        "2.13",
-        r"DataDependentOutputException: aten\.equal|Cannot call numel\(\) on tensor with symbolic",
+        "2.12",
+        r"DataDependentOutputException: aten\.equal|Cannot call numel\(\) on tensor with symbolic"
+        r"|aten::nanquantile\S* .*torch has no decomposition of it",
         "torch's own function of quantiles asks for the number, so neither torch.export nor a decomposition follows it",
     ),
     Expected(
         "torch",
-        "2.13",
+        "2.12",
         r"the rule of aten::unique_dim .* gives tensor\(int64\) where torch gives",
         "torch.export gives the positions and counts of unique a wrong dtype",
     ),
@@ -165,7 +186,7 @@ EXPECTED = (
         "999",
         r"was deprecated since version 1\.9 and is now removed|torch/_linalg_utils\.py",
         "torch does not have the function any more",
-        since="2.15",
+        since="2.14",
     ),
     Expected(
         "torch",
