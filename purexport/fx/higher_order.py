@@ -93,8 +93,8 @@ def _scan(
     *older, operands = rest  # torch 2.6 has the axis and the direction before, which later releases apply outside
     if any(older):
         raise ExportError(
-            f"torch.ops.higher_order.scan at {run.source(node)} goes backwards or along another axis than 0, which only "
-            "torch 2.6 says so; flip or move the axis before scan, or use a newer torch",
+            f"torch.ops.higher_order.scan at {run.source(node)} goes backwards or along another axis than 0; torch 2.6 "
+            "leaves that to the operator, which has no form for it: flip or move the axis before, or use a newer torch",
             code="no-onnx-form",
         )
     inputs = _inputs(run, combine, len(init) + len(rows))
