@@ -107,7 +107,7 @@ EXPECTED = (
     ),
     Expected(
         "torch",
-        "2.10",
+        "2.13",
         r"Could not guard on data-dependent expression|GuardOnDataDependentSymNode",
         "torch asks for the value of a size that data decides, where later releases do not",
     ),
