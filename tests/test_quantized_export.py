@@ -72,8 +72,6 @@ def test_export(
     written = ps.load(tmp_path / "m.onnx")
     assert next(item.version for item in written.opset_import if not item.domain) == opset
     assert operators(written).count(operator[0]) == operator[1]
-    if asked == "int8" and written.graph is not None:  # without zero points ONNX Runtime 1.23 does not load the file
-        assert [len(node.input) for node in written.graph.node if node.op_type == operator[0]] == [3, 3]
     assert seen[-2:] == ["verify", "save"]
     wanted = net(IDS).detach()
     error = float((program(IDS)[0] - wanted).norm() / wanted.norm())

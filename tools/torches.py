@@ -229,6 +229,31 @@ EXPECTED = (
     Expected(
         "onnxruntime",
         "1.26",
+        r"Type \(tensor\(int8\)\) of output arg \(QuantizeLinear",
+        "this ONNX Runtime takes int8 codes without zero points for uint8 where a Transpose follows; with zero points "
+        "newer ones would round the other operand of the product",
+    ),
+    Expected(
+        "onnxruntime",
+        "1.26",
+        r"row\[avg-ceil-divisor[\s\S]*Mismatched elements: 8 / 32",
+        "this ONNX Runtime is wrong where padding at the end counts: our evaluator agrees with torch",
+    ),
+    Expected(
+        "onnxruntime",
+        "1.26",
+        r"row\[layer-half-small-eps-\w+-26[\s\S]*nan location mismatch",
+        "onnx's own evaluator runs opsets that this ONNX Runtime does not load, in float16 where others take float32",
+    ),
+    Expected(
+        "torch",
+        "2.9",
+        r"row\[fold-any-size-export[\s\S]*holds a size fixed",
+        "torch.export asks whether the number of windows divides, and later releases do not",
+    ),
+    Expected(
+        "onnxruntime",
+        "1.26",
         r"Unknown activation function 'Relu'",
         "onnx's own evaluator runs opsets that this ONNX Runtime does not load, and lacks that activation",
     ),

@@ -17,7 +17,7 @@ from proto_schema.payload import LazyPayload, Payload
 from proto_schema.quantization.coded import CodedPayload, Codes
 from proto_schema.quantization.elements import filled, packed, stored
 from proto_schema.quantization.scheme import Kind
-from proto_schema.quantization.streams import Layout, writes_zeros
+from proto_schema.quantization.streams import Layout
 
 _LONGEST_BLOCK = 256  # that ONNX Runtime's kernels have
 
@@ -47,7 +47,7 @@ class Kept:
         self.codes: Payload = self._part("codes", size, self._codes)
         self.scales: Payload = self._part("scales", DTYPES[dtype].nbytes(count), self._scales)
         self.zeros: Payload | None = None
-        if self.needs_zeros(source) or writes_zeros(kind, layout):
+        if self.needs_zeros(source) or not (kind.signed or layout.padded):
             size = source.rows * ((source.blocks * bits + 7) // 8) if layout.padded else (count * bits + 7) // 8
             self.zeros = self._part("zero points", size, self._zeros)
 

@@ -23,7 +23,7 @@ from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization import floats, integers
 from proto_schema.quantization.elements import cut, extended, filled, packed, singles, stored
 from proto_schema.quantization.integers import Grid, Rounding
-from proto_schema.quantization.scheme import Kind, Scheme
+from proto_schema.quantization.scheme import Scheme
 from proto_schema.records import dataclass
 from proto_schema.threads import in_order
 
@@ -74,15 +74,6 @@ class Layout:
         return self.batches * self.rows * self.length
 
 
-def writes_zeros(kind: Kind, layout: Layout) -> bool:
-    """Whether zero points are written also where each is the middle of the codes.
-
-    Without them DequantizeLinear takes 0, which is not the middle of an unsigned type. ONNX Runtime 1.23 takes codes of
-    whole rows without zero points for uint8 where a Transpose follows, and does not load the model.
-    """
-    return not layout.padded and (not kind.signed or (kind.code == TensorProto.INT8 and not layout.block))
-
-
 @dataclass(frozen=True)
 class _Piece:
     """What became of a piece of the source."""
@@ -112,7 +103,8 @@ class Quantized:
         count = layout.channels * (layout.blocks or 1)
         self.codes: Payload = _Part(self, CODES, self._codes_size())
         self.scales: Payload = _Part(self, SCALES, DTYPES[self.scale_dtype].nbytes(count))
-        written = scheme.has_zero_points or writes_zeros(scheme.kind, layout)
+        # where no zero point is written, DequantizeLinear takes 0, which is not the middle of an unsigned type
+        written = scheme.has_zero_points or not (scheme.kind.signed or layout.padded)
         self.zeros: Payload | None = _Part(self, ZEROS, self._zeros_size(count)) if written else None
         self._grid = Grid(scheme.kind.bits, scheme.kind.signed and not layout.padded)
         self._limits: integers.Extremes | None = None
