@@ -5,8 +5,8 @@ and compiling for them was a quarter of the time of a small one.  Here `__init__
 made, and the other methods are closures that share their code.  What the classes do is the same: the fields are those
 of `dataclasses.fields`, and `replace`, `asdict`, `copy` and `pickle` work.  For a type checker it is the standard one.
 
-One thing differs.  `__dataclass_params__` does not say that a class is frozen, so that a frozen dataclass of the
-standard library cannot inherit from it.
+Two things differ.  `__dataclass_params__` does not say that a class is frozen, so that a frozen dataclass of the
+standard library cannot inherit from it.  A NaN equals itself, as in the standard one before Python 3.13.
 """
 
 from __future__ import annotations

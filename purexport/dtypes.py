@@ -13,9 +13,12 @@ from purexport.errors import UnsupportedDtypeError
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
 UINT8, INT8, UINT16, INT16, UINT32, UINT64 = 2, 3, 4, 5, 12, 13
 
-# float8 types in which a number that is too large becomes an infinity or NaN; float8e4m3fn saturates instead
-OVERFLOWING = frozenset({18, 19, 20})
-FLOAT8E5M2 = 19
+FLOAT8E4M3FN, FLOAT8E5M2 = 17, 19
+
+# float8 types in which a number that is too large becomes an infinity or NaN; since torch 2.13 float8e4m3fn saturates
+OVERFLOWING = frozenset(
+    {18, FLOAT8E5M2, 20} | ({FLOAT8E4M3FN} if torch.tensor(1e3).to(torch.float8_e4m3fn).float().isnan() else set())
+)
 
 # in ONNX an attribute of Cast says how a cast to it rounds, and no rule sets that yet: such tensors are weights only
 _ONLY_STORED = frozenset({24})

@@ -70,7 +70,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """pytest-xdist tells that a worker has ended."""
-    node.config.stash.setdefault(_FOUND, set()).update(node.workeroutput.get(RULES, ()))
+    said = getattr(node, "workeroutput", {})  # a worker that crashed says nothing
+    node.config.stash.setdefault(_FOUND, set()).update(said.get(RULES, ()))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -1,5 +1,7 @@
 """Build a release and try it as a user would: `python -m tools.release` (minutes), `--dry` for what needs no network.
 
+`--undated` does all of it before the changelog has a date.
+
 1. The version has its section in CHANGELOG.md; for a real release that section is not "(not released)" any more.
 2. sdist and wheel are built from the files that are committed, and from nothing else that lies in the folder.
 3. The wheel is below 2 MB. The sdist has every committed file. No link that PyPI shows is relative.
@@ -137,6 +139,7 @@ def run(command: list[str], folder: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry", action="store_true", help="build and look only: no network, no date in the changelog")
+    parser.add_argument("--undated", action="store_true", help="the changelog may say (not released): a rehearsal")
     parser.add_argument("--outdir", default="dist", metavar="FOLDER", help="where sdist and wheel go (default: dist)")
     args = parser.parse_args()
     target = Path(args.outdir).absolute()
@@ -144,18 +147,18 @@ def main() -> int:
         parser.error(f"{target} is not empty: name another folder with --outdir")
     try:
         with tempfile.TemporaryDirectory() as work:
-            release(target, Path(work), dry=args.dry)
+            release(target, Path(work), dry=args.dry, released=not (args.dry or args.undated))
     except ReleaseError as error:
         print(f"not to be released: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def release(target: Path, work: Path, *, dry: bool) -> None:
+def release(target: Path, work: Path, *, dry: bool, released: bool) -> None:
     now = version()
     if run(["git", "status", "--porcelain", "--untracked-files=no"], ROOT):
         raise ReleaseError("files are changed and not committed; the release is what is committed")
-    check_changelog((ROOT / "CHANGELOG.md").read_text(), now, released=not dry)
+    check_changelog((ROOT / "CHANGELOG.md").read_text(), now, released=released)
     print(f"CHANGELOG.md and the sources say {now}", flush=True)
     sdist, wheel = build(target, work)
     check_wheel(wheel, now)
@@ -168,6 +171,9 @@ def release(target: Path, work: Path, *, dry: bool) -> None:
     print("the wheel works with numpy alone", flush=True)
     try_readme(sdist, work)
     print("README's set-up line and Python run", flush=True)
+    if not released:
+        print("left to do: the date in CHANGELOG.md, and this once more")
+        return
     print(f"left to do: git tag v{now} && git push origin v{now} && twine upload {target}/*")
 
 

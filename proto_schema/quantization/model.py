@@ -390,7 +390,7 @@ class Rewriting:
         runtime = "" if self.scheme.kind.family != "integer" else ", or choose target='onnxruntime'"
         raise ValueError(
             f"{self.scheme.type}{blocks} needs opset {later}, where {operator} has it, and the model has opset "
-            f"{self.opset}; export it for opset {later}{runtime}"
+            f"{self.opset}; export or convert it to opset {later}{runtime}"
         )
 
     def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> str:

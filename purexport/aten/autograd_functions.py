@@ -26,7 +26,13 @@ from proto_schema.records import dataclass
 from purexport.aten.memory import storage_of
 from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError
-from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo, plain_apply
+from purexport.torch_patches.autograd import (
+    APPLIED_IN_C,
+    applied_by,
+    forward_handed_to,
+    left_whole_by_dynamo,
+    plain_apply,
+)
 from purexport.torch_patches.torch_jit import tracing_state
 
 TARGET = "purexport_autograd::function"
@@ -118,8 +124,9 @@ def recording() -> Iterator[Functions]:
     """Record each Function with a `symbolic` as one call, in this thread.  One export does so at a time (`alone`)."""
     functions = Functions()
     token = _ACTIVE.set(functions)
+    stored = _with_symbolic() if APPLIED_IN_C else ()
     try:
-        with applied_by(_apply):
+        with applied_by(_apply), forward_handed_to(_forward_called, stored):
             yield functions
     finally:
         _ACTIVE.reset(token)
@@ -127,13 +134,17 @@ def recording() -> Iterator[Functions]:
 
 def single_calls_in_bodies() -> AbstractContextManager[None]:
     """Record Functions with a `symbolic` as one call each also in the bodies of `torch.cond` and similar operators."""
-    return left_whole_by_dynamo(_subclasses(torch.autograd.Function))
+    return left_whole_by_dynamo(_with_symbolic())
+
+
+def _with_symbolic() -> list[Any]:
+    """All classes of Functions with a `symbolic`."""
+    return [kind for kind in _subclasses(torch.autograd.Function) if callable(getattr(kind, "symbolic", None))]
 
 
 def _subclasses(kind: Any) -> Iterator[Any]:
     for item in kind.__subclasses__():
-        if callable(getattr(item, "symbolic", None)):
-            yield item
+        yield item
         yield from _subclasses(item)
 
 
@@ -146,13 +157,29 @@ def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
     return plain_apply(function)(*args, **kwargs)
 
 
+def _forward_called(function: Any, forward: Any, args: Sequence[Any]) -> Any:
+    """`forward` was called, with a context first unless `setup_context` takes it: by an `apply` stored before."""
+    functions = _ACTIVE.get()
+    if functions is None:
+        return forward(*args)
+    if _takes_context(function):
+        if not args or not isinstance(args[0], function._backward_cls):
+            return forward(*args)  # `forward` of another Function calls it, with a context of its own
+        args = args[1:]
+    return functions.record(function, args)
+
+
+def _takes_context(function: Any) -> bool:
+    return function.setup_context is torch.autograd.Function.setup_context
+
+
 def _takes_module(args: Sequence[Any]) -> bool:
     return any(isinstance(leaf, torch.nn.Module) for leaf in pytree.tree_leaves(list(args)))
 
 
 def _forward(function: Any, args: Sequence[Any]) -> Any:
     """What `forward` computes, without a gradient; it takes a context unless `setup_context` does."""
-    if function.setup_context is not torch.autograd.Function.setup_context:
+    if not _takes_context(function):
         return function.forward(*args)
     context: Any = torch.autograd.function.FunctionCtx()
     context.needs_input_grad = (False,) * len(args)

@@ -107,6 +107,7 @@ FACTS = (
     Fact("aten::int_repr", shape_of_call=_int_repr),
     Fact("aten::dequantize", shapes=_dequantize),
     *alike("quantize_per_channel quantize_per_tensor_dynamic", Fact("aten::", shapes=_of_self)),
+    Fact("aten::quantize_per_tensor", shapes={"": _of_self, "tensor_qparams": _of_self}),
     Fact("aten::quantized_lstm", shapes=_lstm),
     Fact("aten::quantized_gru", shapes=_gru),
 )

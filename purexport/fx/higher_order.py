@@ -88,8 +88,15 @@ def _scan(
     combine: torch.fx.GraphModule,
     init: Sequence[Any],
     rows: Sequence[Any],
-    operands: Sequence[Any],
+    *rest: Any,
 ) -> list[Any]:
+    *older, operands = rest  # torch 2.6 has the axis and the direction before, which later releases apply outside
+    if any(older):
+        raise ExportError(
+            f"torch.ops.higher_order.scan at {run.source(node)} goes backwards or along another axis than 0; torch 2.6 "
+            "leaves that to the operator, which has no form for it: flip or move the axis before, or use a newer torch",
+            code="no-onnx-form",
+        )
     inputs = _inputs(run, combine, len(init) + len(rows))
     block = _block(run, combine, [*inputs, *operands])
     block.inputs = inputs

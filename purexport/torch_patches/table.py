@@ -19,9 +19,10 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from purexport.torch_patches.attention import plain_attention
-from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
+from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.empty import parameters_without_values
+from purexport.torch_patches.fakes import counts_typed, implementations
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.ranges import range_of_torch, range_recorded
@@ -140,11 +141,25 @@ PATCHES = (
         lambda: vars(autograd._SingleLevelFunction).get("apply"),
     ),
     Patch(
+        forward_handed_to,
+        "forward of each subclass of torch.autograd.Function with a `symbolic`",
+        "since torch 2.14 a bound `apply` that the model stored before calls nothing else of Python",
+        (2, 0),
+        lambda: [kind.forward for kind in autograd.Function.__subclasses__()],
+    ),
+    Patch(
         left_whole_by_dynamo,
         "torch._dynamo.trace_rules._allowed_callable_ids",
         "torch compiles the bodies of torch.cond and its like, and its compiler would take such Functions apart",
         (2, 3),
         _told_to_dynamo,
+    ),
+    Patch(
+        counts_typed,
+        "torch._subclasses.fake_impls.op_implementations_dict",
+        "before torch 2.12 fake results of unique and bincount have the dtype of the values, not of counts and weights",
+        (2, 3),
+        lambda: dict(implementations()),
     ),
     Patch(
         small_sizes_counted,

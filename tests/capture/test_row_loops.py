@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,11 +19,12 @@ from torch.nn import functional
 import purexport
 from purexport.capture.core.row_loops import leaves_only_writes
 from purexport.errors import ExportError
-from tests.harness import compare_with_torch
+from tests.harness import compare_with_torch, version_of
 from tests.tolerances import CHAIN
 
 EXPERTS = 4
-SIZES = (1, 3, 17, 0)
+# without a row ONNX Runtime 1.23 ends the process: it divides by zero
+SIZES = (1, 3, 17, 0) if version_of(onnxruntime.__version__) >= (1, 24) else (1, 3, 17)
 Body = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 
 

@@ -86,6 +86,38 @@ class Outer(torch.autograd.Function):
         return g.op("Add", x, x)
 
 
+class Separate(torch.autograd.Function):
+    """Has its context in a method of its own, and an argument with a default."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, count: int = 2) -> torch.Tensor:
+        return x * count
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.count = inputs[1]
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, count: int) -> Any:
+        return g.op("Sum", *[x] * count)
+
+
+class Heir(Same):
+    """Has its forward from another Function."""
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.op("Neg", g.op("Neg", x))
+
+
+class Borrowing(torch.autograd.Function):
+    """Without a symbolic. It calls the forward of a Function that has one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return Scaled.forward(ctx, x, y, 2.0)
+
+
 class Inlined(torch.autograd.Function):
     """Without a symbolic: what forward computes is in the graph."""
 
@@ -100,6 +132,7 @@ class Inlined(torch.autograd.Function):
 
 
 BOUND = Scaled.apply  # taken before any export, as most models do
+OTHERS = [function.apply for function in (Separate, Heir, Halves, Outer, Borrowing)]
 
 
 class Model(torch.nn.Module):
@@ -124,6 +157,11 @@ RUN = [
     ("argument-back", lambda x, w: Same.apply(x) + w, {"Identity"}, set()),
     ("list", lambda x, w: Sized.apply(3, [x, x + w]), {"Concat"}, set()),
     ("nested", lambda x, w: Outer.apply(x), {"Add"}, {"Identity", "Mul"}),
+    ("bound-of-setup", lambda x, w: OTHERS[0](x) + OTHERS[0](w, 3), {"Sum"}, {"Mul"}),
+    ("bound-heir", lambda x, w: OTHERS[1](x) + w, {"Neg"}, {"Identity"}),
+    ("bound-results", lambda x, w: OTHERS[2](x, 3), {"Split", "ArgMax"}, {"Slice"}),
+    ("bound-nested", lambda x, w: OTHERS[3](x), {"Add"}, {"Identity", "Mul"}),
+    ("bound-borrowing", lambda x, w: OTHERS[4](x, w), {"Relu"}, {"LeakyRelu"}),
     ("inlined", lambda x, w: Inlined.apply(x + w), {"Mul"}, set()),
 ]
 
@@ -295,6 +333,9 @@ class Twice(torch.autograd.Function):
         return g.op("Sum", x, x)
 
 
+TWICE = Twice.apply
+
+
 class Unused(torch.autograd.Function):
     """Was told to torch's compiler by the user; that stays."""
 
@@ -305,6 +346,10 @@ class Unused(torch.autograd.Function):
 
 def in_cond(x: torch.Tensor, w: torch.Tensor) -> Any:
     return torch.cond(x.sum() > 0, lambda x: Twice.apply(x), lambda x: x - 1, (x,))
+
+
+def in_cond_stored(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: TWICE(x), lambda x: x - 1, (x,))
 
 
 def in_loop(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -326,7 +371,10 @@ def in_checkpoint(x: torch.Tensor, w: torch.Tensor) -> Any:
     return torch.utils.checkpoint.checkpoint(lambda x: Twice.apply(x) + 1, x, use_reentrant=False)
 
 
-@pytest.mark.parametrize("function", [in_cond, in_loop, in_scan, in_map, in_checkpoint], ids=lambda item: item.__name__)
+BODIES = [in_cond, in_cond_stored, in_loop, in_scan, in_map, in_checkpoint]
+
+
+@pytest.mark.parametrize("function", BODIES, ids=lambda item: item.__name__)
 def test_functions_inside_bodies(function: Any) -> None:
     """torch compiles these bodies, and would take the Function apart."""
     from torch._dynamo import trace_rules
@@ -356,6 +404,7 @@ def test_nothing_stays_behind() -> None:
     assert "apply" not in vars(autograd._SingleLevelFunction)
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(Scaled.apply(X, X, 1.0), X.relu() + X)
+    assert "forward" not in vars(Heir) and Heir.forward is Same.forward
     with pytest.raises(RuntimeError, match="during an export only"):
         torch.ops.purexport_autograd.function([X], [], 0)
 

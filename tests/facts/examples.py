@@ -245,6 +245,13 @@ EXAMPLES: list[Example] = [
     *(example(f"aten::{name}", X) for name in ("relu6", "selu")),
     example("aten::upsample_nearest2d.vec", IMAGE, None, [1.0, 1.0]),
     *(example(f"aten::upsample_{name}2d.vec", IMAGE, None, False, [1.0, 1.0]) for name in ("bilinear", "bicubic")),
+    *(
+        example(f"aten::{name}", X, q, *rest)
+        for name in ("quantile", "nanquantile")
+        for q in (numbers(2).sigmoid(), numbers(1)[0].sigmoid())
+        for rest in ((), (1,), (-1, True), (None, True))
+    ),
+    *(example(f"aten::{name}.scalar", X, 0.5, 0) for name in ("quantile", "nanquantile")),
     # dtypes
     *(
         example(f"aten::{name}.Tensor", X, numbers(3))

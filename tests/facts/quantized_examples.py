@@ -46,6 +46,10 @@ def examples() -> list[Example]:
         example("aten::dequantize.self", quantized(2, 3)),
         example("aten::dequantize.tensors", [quantized(2, 3), quantized(4)]),
         example("aten::quantize_per_channel", numbers(2, 3), torch.ones(2), integers(0, 0), 0, torch.qint8),
+        example("aten::quantize_per_tensor", numbers(2, 3), 0.1, 3, torch.quint8),
+        example(
+            "aten::quantize_per_tensor.tensor_qparams", numbers(2, 3), torch.tensor(0.1), torch.tensor(3), torch.quint8
+        ),
         example("aten::quantize_per_tensor_dynamic", numbers(2, 3), torch.qint8, False),
         *_recurrent(),
     ]

@@ -173,7 +173,7 @@ FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.f
 @pytest.mark.parametrize("source", [torch.float32, F16, BF16], ids=name_of)
 @pytest.mark.parametrize("dtype", FLOAT8, ids=name_of)
 def test_float8(dtype, source):
-    """Too large a number becomes the largest of float8_e4m3fn, and infinity or NaN of the others."""
+    """Too large a number becomes the largest of float8_e4m3fn (since torch 2.13), and infinity or NaN of the others."""
     x = torch.tensor([*EDGES, float("inf"), float("nan")]).to(source)
     check(lambda x: x.to(dtype).float(), (x,), 20, EXACT)
     check(lambda x: x.to(dtype), (x,), 20, EXACT)

@@ -138,7 +138,7 @@ def made(make):
 MODELS = {
     "eager": (eager, 1, 0.95),
     "unfused": (unfused, 1, 0.95),
-    "trained": (trained, 1, 0.95),
+    "trained": (trained, 1, 0.9),  # each release of torch trains other weights
     "perceptron": (perceptron, 1, 0.95),
     "pt2e": (pt2e, 1, 0.95),
 }

@@ -102,11 +102,12 @@ def _asked(make: Any, decorate: Callable[..., Any], args: tuple[Any, ...], optio
     cls = make(decorate, **options)
     signature = str(inspect.signature(cls)).replace("<factory>", "MISSING")
     item, same = cls(*args), cls(*args)
+    is_nan = make is _one and not args  # since Python 3.13 the standard one does not take a NaN for itself
     return [
         [parameter.split("=")[0] for parameter in signature.split(", ")],
         repr(item) if options.get("repr", True) else "",
-        item == same,
-        item == copy.copy(item),
+        is_nan or item == same,
+        is_nan or item == copy.copy(item),
         item != object(),
         _said(lambda: isinstance(hash(item), int)),
         _said(lambda: hash(item) == hash(copy.copy(item))),
@@ -140,6 +141,7 @@ def test_is_pickled_and_replaced() -> None:
 
 def test_an_export_compiles_no_methods_at_import() -> None:
     """What an export imports takes our decorator; the standard one costs a quarter of the time of a small export."""
+    pytest.importorskip("torch")
     code = (
         "import sys, dataclasses, torch, purexport, warnings; warnings.simplefilter('ignore')\n"
         "purexport.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), dynamic=True)\n"

@@ -37,6 +37,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "conditions_handed_to": (lambda node: None,),
     "module_paths": ({torch.nn.ReLU(): "a.b"},),
     "applied_by": (handler,),
+    "forward_handed_to": (handler, [Twice]),
     "rounding_recorded": (lambda tensor: True,),
     "range_recorded": (lambda tensor: True,),
     "left_whole_by_dynamo": ([Twice],),

@@ -33,6 +33,7 @@ from purexport.capture.export.refusals import Watch
 from purexport.capture.export.specs import Spec
 from purexport.errors import ExportError
 from purexport.shapes.symbols import Symbols
+from purexport.torch_patches.fakes import counts_typed
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.sizes import small_sizes_counted
 
@@ -215,6 +216,7 @@ def _exported(
             torch.no_grad(),
             watch.running(),
             single_calls_in_bodies(),
+            counts_typed(),
             counted,
         ):
             warnings.simplefilter("ignore")

@@ -20,6 +20,7 @@ from purexport.capture.core.request import (
 from purexport.capture.core.route import Route
 from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError
+from purexport.torch_patches.fakes import counts_typed
 from purexport.torch_patches.torch_jit import is_script
 
 
@@ -35,7 +36,8 @@ def interpret_script(request: Request) -> Captured:
         return _positional(request.model, args, kwargs)
 
     inputs = list(zip(flat.names, flat.tensors, strict=True))
-    found = interpreter.interpret(request.model, inputs, arguments, axes, lists=request.loops_carry_lists)
+    with counts_typed():
+        found = interpreter.interpret(request.model, inputs, arguments, axes, lists=request.loops_carry_lists)
     results = results_in(found.result)
     found.graph.outputs = [leaf for _, leaf in results]
     found.graph.output_names = output_names([path for path, _ in results])

@@ -15,6 +15,8 @@ import torch
 from purexport.aten.graph import ScalarType, TensorType, Value
 
 _NUMBERS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, complex: torch.complex128}
+# torch has a complex dtype of bfloat16 since 2.15
+_COMPLEX = {torch.float16: torch.complex32, torch.bfloat16: getattr(torch, "bcomplex32", torch.complex64)}
 
 
 def common_dtype(operands: Sequence[Any], to_float: bool = False) -> torch.dtype:
@@ -37,7 +39,7 @@ def common_dtype(operands: Sequence[Any], to_float: bool = False) -> torch.dtype
 def _widened(result: torch.dtype | None, dtype: torch.dtype) -> torch.dtype:
     # a complex number beside a float tensor: complex of the tensor's width
     if result is not None and _kind(result) == 2 and _kind(dtype) == 3:
-        return torch.promote_types(result, torch.complex32 if result is torch.float16 else torch.complex64)
+        return torch.promote_types(result, _COMPLEX.get(result, torch.complex64))
     return dtype
 
 
