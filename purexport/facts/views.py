@@ -128,11 +128,14 @@ def slice_of(self: torch.Tensor, dim: int = 0, start: Any = None, end: Any = Non
     most: Any = torch.sym_max
     size = self.shape[dim]
     bounds = [0 if start is None else start, INT64_MAX if end is None else end]
-    if not _is_computed(size) or _is_computed(start) or _is_computed(end) or bounds[1] == INT64_MAX:
-        # a slice of the last few: torch.export assumes, too, that the axis is that long
+    to_end = bounds[1] == INT64_MAX
+    if not _is_computed(size) or _is_computed(start) or _is_computed(end) or (to_end and bounds[0] >= 0):
         return torch.ops.aten.slice.Tensor(self, dim, start, end, step)
-    first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
-    length = most(last - first, 0) if bounds[0] else last
+    if to_end:  # the last few, or all where there are fewer
+        length = least(size, -bounds[0])
+    else:
+        first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
+        length = most(last - first, 0) if bounds[0] else last
     shape, strides = list(self.shape), list(self.stride())
     shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
     return self.as_strided(shape, strides, self.storage_offset())

@@ -30,6 +30,13 @@ def walked_twice(x: Tensor) -> Tensor:
     return x * 2
 
 
+def in_pieces(x: Tensor) -> Tensor:
+    """Each call gives as many tensors as the axis is long."""
+    for _ in range(x.shape[0]):
+        x.unbind(0)
+    return x * 2
+
+
 def warned(model: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -43,6 +50,7 @@ def warned(model: Any) -> list[str]:
         (walked, 4000, []),
         (walked, 1000, ["sizes far above 273 were not tried"]),
         (walked, 100, ["sizes far above 3 were not tried"]),
+        (in_pieces, 4000, ["sizes far above 3 were not tried"]),
         (walked_twice, 1000, ["sizes far above 3 were not tried"]),
     ],
 )

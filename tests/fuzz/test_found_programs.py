@@ -515,6 +515,20 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         refused="a write to what a branch or loop may have renamed or copied",
     ),
     Found(
+        "a-write-where-a-constant-mask-is",
+        "x0[None, self.p0] += -0.25",
+        "x0",
+        {"x0": ("float32", (2, "n")), "p0": ("bool", (2,))},
+        ({"n": 7}, {"n": 3}),
+    ),
+    Found(
+        "the-last-few-of-fewer",
+        "v0 = x0[:, -3:]\nv1 = v0 / v0.shape[1]",
+        "v1",
+        {"x0": ("float32", (2, "n"))},
+        ({"n": 5}, {"n": 2}),
+    ),
+    Found(
         "classes-of-so-many-rows-as-a-loop-left",
         """
 for i in range(x0.size(0)):

@@ -36,8 +36,8 @@ _SAME = frozenset([_ATEN.detach.default, _ATEN.alias.default, _ATEN.lift_fresh.d
 # elements up to which a constant is compared by its values
 _MOST = 1 << 16
 _FEW = 64
-# operators of a run; a loop over each position of a long axis makes more
-_MOST_CALLS = 1 << 14
+# results of the operators of a run; a loop over each position of a long axis has more
+_MOST_RESULTS = 1 << 14
 
 
 # for each operator at each line of the model: the numbers of each call but whole ones, which may be sizes
@@ -69,16 +69,18 @@ class _Run:
         self.lines: Lines = {}
         self.copied: set[int] = set()  # storages of copies, and those that were copied
         self.unclear = False
+        self.made = 0
         self.kept: list[Any] = []  # alive, so that no other tensor gets the identity
         self.origins: dict[int, Any] = {id(item): ("given", place) for place, item in enumerate((*known, *state))}
         self.sizes: set[int] = set()
 
     def operator(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if len(self.kept) > _MOST_CALLS:
+        if self.made > _MOST_RESULTS:
             raise UnfitError("the model makes too many calls")
         result = self.kernels.run(overload, args, kwargs)
         self.kept.append((args, kwargs, result))
         results = _tensors(result)
+        self.made += len(results)
         operands = _tensors((args, tuple(kwargs.values())))
         if overload is _ATEN._convolution.default:
             overload, args = _ATEN.convolution.default, args[:9]

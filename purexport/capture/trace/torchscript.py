@@ -261,8 +261,7 @@ class _Visible:
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
-        self.calls += 1
-        if self.calls == self.most:
+        if self.most is not None and self.calls >= self.most:
             raise TooManyCallsError(f"the model makes {self.most} calls and more")
         before = len(self.caught)
         name = getattr(function, "__name__", "")
@@ -272,6 +271,7 @@ class _Visible:
             result = self._call(function, name, args, kwargs)
         else:  # torch writes down every frame for every operator, so one frame less is a gain
             result = function(*args, **kwargs)
+        self.calls += len(result) if isinstance(result, (list, tuple)) else 1  # pieces cost as much as calls
         if name == "__format__" and args[0].dim() == 0 and is_size(args[0]):  # the text of a message
             with untraced():
                 number = args[0].item()

@@ -98,6 +98,8 @@ def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | Non
     found = computed_size(op, size)
     if found is not None:
         return found
+    if given is not None:  # a number by now: what decides the size is a constant of the model
+        return given
     raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph", code="result-size-unknown")
 
 
