@@ -7,7 +7,10 @@ specializes a size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 # They begin at 4, because torch's own shape functions also make assumptions that fail for the smallest sizes only.
@@ -15,12 +18,59 @@ _FEW = (4, 5, 6, 7, 8, 12, 30, 31, 64, 100, 1000, 4096)
 _MANY = range(2, 100)
 
 
+# by the names of sympy's classes and of torch's
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda *terms: sum(terms),
+    "Mul": lambda *factors: math.prod(factors),
+    "Pow": operator.pow,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "PythonMod": operator.mod,
+    "Mod": operator.mod,
+    "Max": max,
+    "Min": min,
+    "Equality": operator.eq,
+    "Unequality": operator.ne,
+    "LessThan": operator.le,
+    "StrictLessThan": operator.lt,
+    "GreaterThan": operator.ge,
+    "StrictGreaterThan": operator.gt,
+    "And": lambda *parts: all(parts),
+    "Or": lambda *parts: any(parts),
+    "Not": operator.not_,
+}
+
+
 def holds_at(expression: Any, sizes: Mapping[Any, int]) -> bool:
     """Whether an assumption holds for these sizes; False where it cannot be evaluated for them."""
+    try:
+        return bool(_evaluated(expression, sizes))
+    except (TypeError, ZeroDivisionError, ValueError):
+        return False
+    except LookupError:  # of another kind, so that sympy is asked, which takes a hundred times as long
+        return _holds_by_sympy(expression, sizes)
+
+
+def _holds_by_sympy(expression: Any, sizes: Mapping[Any, int]) -> bool:
     try:
         return bool(expression.subs(sizes))
     except (TypeError, ZeroDivisionError, ValueError):
         return False
+
+
+def _evaluated(item: Any, sizes: Mapping[Any, int]) -> Any:
+    """The exact value.  Raises LookupError for what has no row."""
+    if item.is_Symbol:
+        return sizes[item]
+    if item.is_Rational:
+        return int(item) if item.is_Integer else Fraction(int(item.p), int(item.q))
+    if not item.args:
+        return {"BooleanTrue": True, "BooleanFalse": False}[type(item).__name__]
+    operation = _OPERATIONS[type(item).__name__]
+    args = [_evaluated(arg, sizes) for arg in item.args]
+    if operation is operator.pow and args[1] < 0:
+        return Fraction(args[0]) ** args[1]
+    return operation(*args)
 
 
 def holds_but_for_the_smallest(expression: Any) -> bool:

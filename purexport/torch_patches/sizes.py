@@ -52,6 +52,29 @@ def small_sizes_counted() -> Iterator[None]:
 
 
 @contextmanager
+def results_not_kept() -> Iterator[None]:
+    """Inside, torch keeps no results of operators on fake tensors to give them again, in the whole process.
+
+    To find one again takes torch longer than the operator where sizes are symbolic, and it checks each that it keeps.
+    """
+    from torch._dynamo import config
+
+    before = keeps_results()
+    config.fake_tensor_cache_enabled = False
+    try:
+        yield
+    finally:
+        config.fake_tensor_cache_enabled = before
+
+
+def keeps_results() -> bool:
+    """Whether torch keeps results of operators on fake tensors."""
+    from torch._dynamo import config
+
+    return bool(config.fake_tensor_cache_enabled)
+
+
+@contextmanager
 def conditions_handed_to(handler: Callable[[Any], bool | None]) -> Iterator[None]:
     """Inside, a condition that torch cannot decide without the data is decided by `handler`, in the whole process.
 

@@ -30,6 +30,8 @@ from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recor
 from purexport.torch_patches.sizes import (
     conditions_handed_to,
     deciding_conditions,
+    keeps_results,
+    results_not_kept,
     sizes_below_two,
     small_sizes_counted,
 )
@@ -167,6 +169,13 @@ PATCHES = (
         "torch.export takes every dynamic size to be 2 or more, and does not say what it decided by that",
         (2, 6),
         sizes_below_two,
+    ),
+    Patch(
+        results_not_kept,
+        "torch._dynamo.config.fake_tensor_cache_enabled",
+        "with symbolic sizes torch takes longer to find a result again than to make it",
+        (2, 2),
+        keeps_results,
     ),
     Patch(
         conditions_handed_to,

@@ -35,7 +35,7 @@ from purexport.errors import ExportError
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.fakes import counts_typed
 from purexport.torch_patches.quiet import quiet_torch
-from purexport.torch_patches.sizes import small_sizes_counted
+from purexport.torch_patches.sizes import results_not_kept, small_sizes_counted
 
 
 def export_model(request: Request) -> Captured:
@@ -218,6 +218,7 @@ def _exported(
             single_calls_in_bodies(),
             counts_typed(),
             counted,
+            results_not_kept() if shapes else nullcontext(),
         ):
             warnings.simplefilter("ignore")
             return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
