@@ -151,6 +151,13 @@ EXPECTED = (
         r"loaded_inside_keeps_nothing_of_ours",
         "torch.onnx.utils makes its function itself, so that a second load makes another one",
     ),
+    Expected(
+        "torch",
+        "2.9",
+        r"Could not run 'aten::_grouped_mm'|assert isinstance\(a, FakeTensor\)",
+        "torch has no kernel of it on the CPU, or its export stops in an assertion of its own (vmap in vmap)",
+    ),
+    Expected("torch", "2.9", r"plain_flexible_attention\]", "what is replaced for flex_attention has no such name yet"),
     Expected("torch", "2.9", r"Unsupported ONNX opset version: 3", "torch.onnx refuses it with another error"),
     Expected(
         "torch", "2.9", r"SymIntArrayRef expected to contain only concrete", "ones(out=) takes no symbolic size yet"
@@ -209,7 +216,7 @@ EXPECTED = (
     Expected(
         "torch",
         "999",
-        r"row\[(avg-pool3d|upsample-bilinear)[\s\S]*violations: 1\b",
+        r"row\[(avg-pool3d|upsample-bilinear)[\s\S]*(violations|difference): 1\b",
         "builds of torch round what lies in the middle between two codes of eight bits differently",
     ),
     Expected(
@@ -223,7 +230,7 @@ EXPECTED = (
         "onnxruntime",
         "1.26",
         r"NOT_IMPLEMENTED|Unsupported model IR version|is under development|two nodes with same node name"
-        r"|Only 4b and 8b quantization is supported|rotary_embedding\.cc",
+        r"|No corresponding Numpy type|Only 4b and 8b quantization is supported|rotary_embedding\.cc",
         "this ONNX Runtime has no kernel of it",
     ),
     Expected(
@@ -254,8 +261,8 @@ EXPECTED = (
     Expected(
         "onnxruntime",
         "1.26",
-        r"Unknown activation function 'Relu'",
-        "onnx's own evaluator runs opsets that this ONNX Runtime does not load, and lacks that activation",
+        r"Unknown activation function 'Relu'|Except for dimension 0, all dimensions of index and self",
+        "onnx's own evaluator runs opsets that this ONNX Runtime does not load, and takes less",
     ),
 )
 """Failures that count as expected: torch's and ONNX Runtime's own, which a newer release mended."""
