@@ -529,6 +529,14 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         ({"n": 5}, {"n": 2}),
     ),
     Found(
+        "parts-of-an-odd-size",
+        "v0 = x0.tensor_split(2, 0)[0].tril()\nv1 = x0.tensor_split(3, 0)[2].tril()",
+        "v0 v1",
+        {"x0": ("float32", ("n", 2))},
+        ({"n": 6}, {"n": 1}),
+        opset=13,
+    ),
+    Found(
         "classes-of-so-many-rows-as-a-loop-left",
         """
 for i in range(x0.size(0)):
