@@ -12,14 +12,21 @@ from typing import Any
 
 import torch
 
-_UNIQUE = "_unique _unique2 unique_dim unique_consecutive unique_dim_consecutive"
+_ATEN = torch.ops.aten
+_UNIQUE = (
+    _ATEN._unique.default,
+    _ATEN._unique2.default,
+    _ATEN.unique_dim.default,
+    _ATEN.unique_consecutive.default,
+    _ATEN.unique_dim_consecutive.default,
+)
 
 
 @contextmanager
 def counts_typed() -> Iterator[None]:
     """Inside, fake results that are positions or counts are int64, and total weights are floats."""
     table = implementations()
-    wanted = {operator(name): _with_counts for name in _UNIQUE.split()} | {operator("bincount"): _with_weights}
+    wanted = dict.fromkeys(_UNIQUE, _with_counts) | {_ATEN.bincount.default: _with_weights}
     before = {key: table[key] for key in wanted if key in table}
     for key, function in before.items():
         table[key] = wanted[key](function)
@@ -27,10 +34,6 @@ def counts_typed() -> Iterator[None]:
         yield
     finally:
         table.update(before)
-
-
-def operator(name: str) -> Any:
-    return getattr(torch.ops.aten, name).default
 
 
 def implementations() -> dict[Any, Callable[..., Any]]:
