@@ -158,18 +158,29 @@ def test_a_write_after_an_unsafe_split_is_followed() -> None:
 
 
 def test_an_axis_of_size_one_by_chance_is_squeezed_and_never_silently() -> None:
-    """The file stops with an error where the axis is longer; torch would keep it."""
+    """The file stops with an error where the axis is longer and an operator needs the rank; torch would keep it."""
 
+    def model(x: torch.Tensor) -> torch.Tensor:
+        v = x[::2]
+        v.squeeze_()
+        return torch.cat([v, v])
+
+    program = purexport.export(model, (torch.ones(2, 3),), capture="trace", dynamic_axes={"x": {0: "n"}})
+    assert any("removes an axis whose size is 1 in the example" in remark for remark in program.report.warnings)
+    assert program(torch.ones(1, 3))[0].shape == (6,)
+    with pytest.raises(Exception, match="Squeeze"):
+        program(torch.ones(4, 3))
+
+
+def test_a_squeeze_in_place_that_leads_to_outputs_is_decided_in_the_file() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         v = x[::2]
         v.squeeze_()
         return v
 
     program = purexport.export(model, (torch.ones(2, 3),), capture="trace", dynamic_axes={"x": {0: "n"}})
-    assert any("removes an axis whose size is 1 in the example" in remark for remark in program.report.warnings)
-    assert program(torch.ones(1, 3))[0].shape == (3,)
-    with pytest.raises(Exception, match="Squeeze"):
-        program(torch.ones(4, 3))
+    for rows in (1, 2, 4):
+        assert program(torch.ones(rows, 3))[0].shape == model(torch.ones(rows, 3)).shape
 
 
 @pytest.mark.parametrize(
