@@ -522,6 +522,13 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         ({"n": 7}, {"n": 3}),
     ),
     Found(
+        "kron-of-what-is-empty-at-some-sizes",
+        "v0 = F.pad(x0, (-1, 0, 1, 0))\nv1 = torch.kron(v0, self.p0)",
+        "v1",
+        {"x0": ("float32", ("n", "m")), "p0": ("float32", ())},
+        ({"n": 2, "m": 5}, {"n": 7, "m": 1}),
+    ),
+    Found(
         "the-last-few-of-fewer",
         "v0 = x0[:, -3:]\nv1 = v0 / v0.shape[1]",
         "v1",

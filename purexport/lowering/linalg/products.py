@@ -178,13 +178,18 @@ def kron(op: Emitter, self: Value, other: Value) -> Value:
     Every element of `self` times all of `other`: the axes of both are interleaved, then each pair becomes one axis.
     """
     rank = max(self.rank, other.rank)
-    one = reshape(op, self, [1] * (rank - self.rank) + [op.dim(self, axis) for axis in range(self.rank)])
-    two = reshape(op, other, [1] * (rank - other.rank) + [op.dim(other, axis) for axis in range(other.rank)])
+    one, two = (
+        op.Unsqueeze(item, list(range(rank - item.rank))) if item.rank < rank else item for item in (self, other)
+    )
     spread = op.Mul(
         op.Unsqueeze(one, list(range(1, 2 * rank, 2))) if rank else one,
         op.Unsqueeze(two, list(range(0, 2 * rank, 2))) if rank else two,
     )
-    return reshape(op, spread, [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)])
+    sizes = [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)]
+    if sum(isinstance(size, Value) for size in sizes) < 2:
+        return reshape(op, spread, sizes)
+    # an axis may be empty, and a 0 would copy the size of another one
+    return op.Reshape(spread, op.ints(sizes), allowzero=1 if op.has("Reshape", "allowzero") else None)
 
 
 # Vectors ------------------------------------------------------------------------------------------------------------
