@@ -28,9 +28,22 @@ def _pooled(
     dilation: Sequence[Any] = (1,),
     **others: Any,
 ) -> Any:
-    """What torch's own function says, or the sizes where a number is computed; `ceil_mode` is left to torch."""
-    given = [*kernel_size, *stride, *padding, *dilation]
-    if others.get("ceil_mode") or not any(isinstance(item, torch.SymInt) for item in given):
+    """What torch's own function says, or the sizes where a number is computed.
+
+    With `ceil_mode` torch asks whether the last window begins beyond the end.  None does where windows are wide enough,
+    whatever the size, so torch is not asked there for sizes that are open.
+    """
+    kernel, pads, gaps = (_numbers(item, axes) for item in (kernel_size, padding, dilation))
+    steps = _numbers(stride, axes) if stride else kernel
+    sizes = self.shape[self.dim() - axes :]
+    rows = list(zip(sizes, kernel, steps, pads, gaps, strict=True))
+    computed = any(isinstance(item, torch.SymInt) for item in [*kernel, *steps, *pads, *gaps])
+    ceil = bool(others.get("ceil_mode"))
+    if ceil and not computed and any(isinstance(size, torch.SymInt) for size in sizes):
+        computed = ceil = all(pad + step - 1 <= gap * (wide - 1) for _, wide, step, pad, gap in rows)
+    elif ceil:
+        computed = False
+    if not computed:
         named = {"self": self, "kernel_size": kernel_size, "stride": stride, "padding": padding, **others}
         if "avg" not in target:
             named["dilation"] = dilation
@@ -38,11 +51,10 @@ def _pooled(
             return torch.ops.aten.max_pool1d_with_indices(**named)[0]
         operator: Any = operator_of(target)
         return operator(**named)
-    kernel, pads, gaps = (_numbers(item, axes) for item in (kernel_size, padding, dilation))
-    steps = _numbers(stride, axes) if stride else kernel
-    sizes = self.shape[self.dim() - axes :]
-    rows = zip(sizes, kernel, steps, pads, gaps, strict=True)
-    found = [(size + 2 * pad - gap * (wide - 1) - 1) // step + 1 for size, wide, step, pad, gap in rows]
+    found = [
+        (size + 2 * pad - gap * (wide - 1) - 1 + (step - 1 if ceil else 0)) // step + 1
+        for size, wide, step, pad, gap in rows
+    ]
     result = self.new_empty((*self.shape[: self.dim() - axes], *found))
     return (result, torch.empty_like(result, dtype=torch.int64)) if "indices" in target else result
 

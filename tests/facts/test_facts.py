@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import purexport
 from purexport.aten.graph import Call, ListType, TensorType, Value, map_values
 from purexport.aten.names import operator_of, overloads_of, parsed
 from purexport.aten.schema import changes_shape, signature
@@ -540,3 +541,29 @@ def test_sizes_that_torch_calls_dynamic_are_declared() -> None:
             if not row.data_dependent and not row.shapes and "_ctc_loss" not in target:  # of the form that torch calls
                 unsaid.append(target)
     assert not unsaid
+
+
+class PooledRows(torch.nn.Module):
+    """A pool with `ceil_mode` of rows that the data counts, as in SSD."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = int((x[0, 0, :, 0] > 0).nonzero().shape[0])
+        return torch.max_pool2d(x[:, :, :rows], [2, 3], [2, 2], [0, 1], [1, 1], True)
+
+
+def test_pools_that_ceil_take_open_sizes() -> None:
+    model = torch.jit.script(PooledRows())
+    program = purexport.export(
+        model, (torch.ones(1, 1, 7, 9),), input_names=["x"], dynamic_axes={"x": {2: "h", 3: "w"}}
+    )
+    for shape in ((7, 9), (6, 5), (9, 4)):
+        x = torch.rand(1, 1, *shape) + 0.1
+        assert torch.equal(program(x)[0], model(x))
+
+
+@pytest.mark.parametrize(("wide", "step", "pad", "gap"), [(2, 2, 0, 1), (3, 2, 1, 1), (3, 1, 1, 2), (5, 3, 2, 1)])
+def test_no_window_begins_beyond_the_end_where_windows_are_wide(wide: int, step: int, pad: int, gap: int) -> None:
+    assert pad + step - 1 <= gap * (wide - 1)  # what the shape of a pool goes by
+    for size in range(gap * (wide - 1) + 1, 40):
+        found = torch.max_pool1d(torch.zeros(1, 1, size), wide, step, pad, gap, True).shape[-1]
+        assert found == (size + 2 * pad - gap * (wide - 1) - 1 + step - 1) // step + 1
