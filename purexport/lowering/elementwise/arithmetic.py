@@ -354,12 +354,16 @@ def round_decimals(op: Emitter, self: Value, decimals: int = 0) -> Value:
 def pow_tensor(op: Emitter, self: Value, exponent: Value) -> Value:
     """aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor
 
-    Integers are raised in double, which is exact up to 2**53; ONNX Runtime does the same for integers.
+    Integers are raised in double, which is exact up to 2**53; ONNX Runtime does the same for integers.  A negative
+    power of 0 is 0 for torch, and infinite in double.
     """
     if dtypes.is_floating(self.dtype):
         return op.Pow(self, exponent)
-    wide_ = op.Pow(op.cast(self, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
-    return op.cast(wide_, self.dtype)
+    base, power = op.cast(self, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE)
+    if exponent.const is None or bool((exponent.const < 0).any()):
+        infinite = op.And(op.Less(op.Abs(base), op.like(1.0, base)), op.Less(power, op.like(0.0, power)))
+        base = op.Where(infinite, op.like(2.0, base), base)  # of which each negative power is cut to 0
+    return op.cast(op.Pow(base, power), self.dtype)
 
 
 @lower("aten::pow.Tensor_Scalar", promote="self exponent")

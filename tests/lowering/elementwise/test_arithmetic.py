@@ -220,6 +220,12 @@ POWERS = (
         Row("pow-bool", lambda x: x**2, boolean(5), routes=("trace",)),
         Row("pow-tensors", torch.pow, f32(3, 4, low=0.1, high=3), f32(4)),
         Row("pow-int-tensors", torch.pow, i64(5), i64(5, low=0, high=5)),
+        Row(
+            "pow-int-tensors-negative",
+            torch.pow,
+            torch.tensor([-2, -1, -1, 0, 0, 0, 1, 2, 3]),
+            torch.tensor([-1, -2, -3, -1, 0, 2, -3, -2, 2]),
+        ),
         Row("pow-int32-tensors", torch.pow, i32(5), i32(5, low=0, high=5)),
         Row("pow-mixed", torch.pow, f32(4), i64(4, low=0, high=4)),
         Row("pow-of-number", lambda x: 2**x, f32(4)),
