@@ -85,6 +85,11 @@ def is_scalar_operator(base: str) -> bool:
     return base in _SCALARS
 
 
+def function_of(base: str) -> Callable[..., Any]:
+    """What `base` computes of numbers, taken by position.  Raises KeyError where it has no meaning on numbers."""
+    return _SCALARS[base]
+
+
 def without_write(target: str) -> str:
     """`aten::add.Tensor` of `aten::add_.Tensor`: on numbers the result is a new number, and nothing is written.
 

@@ -39,10 +39,9 @@ def _pooled(
     rows = list(zip(sizes, kernel, steps, pads, gaps, strict=True))
     computed = any(isinstance(item, torch.SymInt) for item in [*kernel, *steps, *pads, *gaps])
     ceil = bool(others.get("ceil_mode"))
-    if ceil and not computed and any(isinstance(size, torch.SymInt) for size in sizes):
-        computed = ceil = all(pad + step - 1 <= gap * (wide - 1) for _, wide, step, pad, gap in rows)
-    elif ceil:
-        computed = False
+    if ceil:
+        are_open = any(isinstance(size, torch.SymInt) for size in sizes) and not computed
+        computed = are_open and all(pad + step - 1 <= gap * (wide - 1) for _, wide, step, pad, gap in rows)
     if not computed:
         named = {"self": self, "kernel_size": kernel_size, "stride": stride, "padding": padding, **others}
         if "avg" not in target:

@@ -102,8 +102,16 @@ class _Run:
             self.calls.append(call)
         return result
 
+    def results(self, model: Callable[..., Sequence[Any]], given: Sequence[torch.Tensor]) -> list[Any] | None:
+        """What the model gives; None where it fails, and what that means is found out by a trace."""
+        try:
+            with torch.no_grad(), operators_handed_to(self.with_line):
+                return list(model(*given))
+        except Exception:  # of any kind, out of the model
+            return None
+
     def with_line(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The same, and the line is noted."""
+        """The result of an operator; the line of the model is noted."""
         numbers = list(self._numbers((args, tuple(kwargs.values()))))
         self.lines.setdefault((overload, users_line()), []).append(numbers)
         return self.operator(overload, args, kwargs)
@@ -164,10 +172,8 @@ def compared(
     """Whether `graph`, which takes `tensors` and `state`, makes the calls that `model` makes of `tensors`."""
     shapes: dict[Any, Any] = {}
     run = _Run(given := _copies(tensors), state, shapes)
-    try:
-        with torch.no_grad(), operators_handed_to(run.with_line):
-            expected = list(model(*given))
-    except Exception:  # of any kind, out of the model; what it means is found out by a trace
+    expected = run.results(model, given)
+    if expected is None:
         return Compared(False, None)
     trace = _Beside(run, given := _copies(tensors), state, shapes)
     try:
@@ -184,12 +190,7 @@ def lines_of(
 ) -> Lines | None:
     """At which lines of the model which operators run; None where it does not run."""
     run = _Run(given := _copies(tensors), state, {})
-    try:
-        with torch.no_grad(), operators_handed_to(run.with_line):
-            model(*given)
-    except Exception:  # of any kind, out of the model
-        return None
-    return run.lines
+    return None if run.results(model, given) is None else run.lines
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -9,9 +9,10 @@ values.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from purexport.aten import scalars
 
 Shape = tuple[int, ...]
 
@@ -384,25 +385,9 @@ SHAPES: dict[str, Callable[..., Any]] = {
 """By name with the overload."""
 
 
-def _added(one: int, other: int, alpha: int = 1) -> int:
-    return one + other * alpha
-
-
+_WHOLE = "add sub rsub mul floor_divide floordiv remainder neg eq ne lt le gt ge __and__ __or__ Int IntImplicit"
 INTEGERS: dict[str, Callable[..., Any]] = {
-    "aten::add": _added,
-    "aten::sub": lambda one, other, alpha=1: one - other * alpha,
-    "aten::rsub": lambda one, other, alpha=1: other - one * alpha,
-    "aten::mul": operator.mul,
-    "aten::floor_divide": operator.floordiv,
-    "aten::floordiv": operator.floordiv,
-    "aten::remainder": operator.mod,
-    "aten::neg": operator.neg,
-    **{f"aten::{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "aten::__and__": operator.and_,
-    "aten::__or__": operator.or_,
-    "aten::Int": int,
-    "aten::IntImplicit": int,
-    "aten::ScalarImplicit": lambda number: number,
+    f"aten::{name}": scalars.function_of(f"aten::{name}") for name in (*_WHOLE.split(), "ScalarImplicit")
 }
 """By name without the overload; operands and results are whole numbers or truth values."""
 
