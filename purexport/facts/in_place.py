@@ -17,6 +17,11 @@ def _itself(self: torch.Tensor, **others: Any) -> torch.Tensor:
     return self
 
 
+def _copied(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """A number fills any sizes; torch's own shape function expands it, and for that asks whether each size is 1."""
+    return self if src.dim() == 0 else self.copy_(src, non_blocking)
+
+
 FACTS = (
     # the pure operator has another name
     Fact("aten::normal_", out_of_place="aten::normal_functional"),
@@ -46,5 +51,6 @@ FACTS = (
     *alike("resize_ set_ as_strided_ resize_as_", Fact("aten::", untraceable=True)),
     Fact("aten::fill_diagonal_", shapes={"": _itself}),
     # the operands are broadcast, and torch has no tag that says so
-    *alike("copy_ masked_fill masked_fill_ mse_loss l1_loss", Fact("aten::", broadcasts=True)),
+    Fact("aten::copy_", broadcasts=True, shapes={"": _copied}),
+    *alike("masked_fill masked_fill_ mse_loss l1_loss", Fact("aten::", broadcasts=True)),
 )

@@ -10,9 +10,10 @@ content (`constant`).  The content is forgotten when a call writes to the tensor
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,7 @@ class FakeMachine:
         self.distinct = distinct
         self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False, allow_dynamic_output_shape_ops=True)
         self.mode = _Mode(shape_env=self.shapes, allow_non_fake_inputs=True)
+        self._factors = itertools.cycle(_PRIMES)
         self.symbols: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self.knowledge = Knowledge(self.shapes)
@@ -127,19 +129,63 @@ class FakeMachine:
     def symbol(self, name: str, example: int) -> Any:
         """The symbol of an axis name.  It is made at the first request."""
         if name not in self.symbols:
-            # The example's size may equal another one by chance, or be 1, and a comparison would then specialize it.
-            # Its product with a prime of its own equals no other size, and keeps every divisor of the example's size.
-            factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
-            hint = max(example, int(self.distinct)) * factor
-            source = _Axis(name)
-            symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
-            self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)
-            self.names[str(symbol)] = name
+            self.symbols[name] = self._new_symbol(name, example)
+            self.names[str(self.symbols[name])] = name
         return self.symbols[name]
+
+    def _new_symbol(self, name: str, example: int) -> Any:
+        # The example's size may equal another one by chance, or be 1, and a comparison would then specialize it.
+        # Its product with a prime of its own equals no other size, and keeps every divisor of the example's size.
+        factor = next(self._factors) if self.distinct else 1
+        hint = max(example, int(self.distinct)) * factor
+        source = _Axis(f"{name} {factor}")
+        symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
+        return self.shapes.create_symintnode(symbol, hint=hint, source=source)
 
     def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
         """The results of a call; `lookup` gives the fake of each value.  Raises what torch raises."""
         args = {name: map_values(arg, lookup) for name, arg in call.args.items()}
+        limited = {size.node.expr for arg in args.values() for size in _sizes(arg) if _is_limited(size.node.expr)}
+        if not limited or signature(call.target).writes:
+            return self._results(call, args)
+        before = self.knowledge.now()
+        results = self._results(call, args)
+        if not any(_fixes(guard.expr, limited) for guard in self.shapes.guards[len(before.guards) :]):
+            return results
+        self.knowledge.take(before)
+        try:
+            return self._of_any_size(call, args, limited)
+        except Exception:  # whatever a shape function raises: the sizes are no sizes of their own for it
+            self.knowledge.take(before)
+            return self._results(call, args)
+
+    def _of_any_size(self, call: Call, args: Mapping[str, Any], limited: Iterable[Any]) -> list[Any]:
+        """The results of a call where sizes such as `min(n, 3) // 2`, which is 1 at most sizes, are symbols meanwhile.
+
+        Many shape functions ask whether a size is 1, and take it for 1 from then on.
+        """
+        symbols = {size: self._new_symbol("stand-in", 1).node.expr for size in limited}
+
+        def general(number: Any) -> Any:
+            if not isinstance(number, torch.SymInt):
+                return number
+            return self.shapes.create_symintnode(number.node.expr.xreplace(symbols), hint=None)
+
+        def free(arg: Any) -> Any:
+            if isinstance(arg, (list, tuple)):
+                return [free(item) for item in arg]
+            if not isinstance(arg, torch.Tensor):
+                return general(arg)
+            return torch.empty_strided(
+                [general(size) for size in arg.shape], [general(step) for step in arg.stride()], dtype=arg.dtype
+            )
+
+        results = self._results(call, {name: free(arg) for name, arg in args.items()})
+        for size, symbol in symbols.items():
+            self.knowledge.equate(symbol, size)
+        return results
+
+    def _results(self, call: Call, args: Mapping[str, Any]) -> list[Any]:
         if call.target == "prim::getitem":
             return [args["list"][args["index"]]]
         if call.outputs and all(isinstance(value.type, ScalarType) for value in call.outputs):
@@ -286,6 +332,29 @@ class FakeMachine:
         """The axes that were specialized so far, and their sizes."""
         found = {name: symbol.node.expr for name, symbol in self.symbols.items()}
         return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
+
+
+def _sizes(arg: Any) -> Iterator[Any]:
+    """The symbolic sizes of an argument's tensors."""
+    if isinstance(arg, torch.Tensor):
+        yield from (size for size in arg.shape if isinstance(size, torch.SymInt))
+    elif isinstance(arg, (list, tuple)):
+        for item in arg:
+            yield from _sizes(item)
+
+
+def _is_limited(expression: Any) -> bool:
+    """Whether a size is no sum of products: it may be the same number at nearly all sizes, such as `min(n, 3)`."""
+    if expression.is_Add or expression.is_Mul:
+        return any(map(_is_limited, expression.args))
+    return not (expression.is_Symbol or expression.is_Number or expression.is_Pow)
+
+
+def _fixes(guard: Any, sizes: Container[Any]) -> bool:
+    """Whether a guard says that one of the sizes is a number."""
+    if type(guard).__name__ != "Equality":
+        return False
+    return any(size in sizes and number.is_Integer for size, number in (guard.args, guard.args[::-1]))
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -58,9 +58,13 @@ class Knowledge:
         for size, same in ((one, other), (other, one)):
             unknown = free_unbacked_symbols(same) and not free_unbacked_symbols(size)
             if size.is_Symbol and size not in same.free_symbols and not unknown:
-                self.env.replacements[size] = same
-                self._changed()
+                self.equate(size, same)
                 return
+
+    def equate(self, symbol: Any, size: Any) -> None:
+        """Take a symbol for a size from now on."""
+        self.env.replacements[symbol] = size
+        self._changed()
 
     def leave(self, before: Known, assumed: Known) -> Known:
         """Forget what was learnt since `before`, but for sizes that became numbers; returns what was known.

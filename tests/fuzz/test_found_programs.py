@@ -556,6 +556,44 @@ v1.neg_()
         {"x0": ("float32", ("n", "m")), "p0": ("int64", (1,))},
         ({"n": 3, "m": 4}, {"n": 4, "m": 2}),
     ),
+    Found(
+        "reshapes-of-what-is-empty-at-some-sizes",
+        """
+v0 = x0.diagonal(1, 0, -1)
+v1 = v0.reshape((1, v0.size(0),))
+v2 = x0[self.p0, 2:100]
+v2[None, ..., 2:-1, None, -1:2] += 3
+""",
+        "v1 v2",
+        {"x0": ("float32", (2, "n")), "p0": PLACES},
+        ({"n": 5}, {"n": 1}),
+    ),
+    Found(
+        "a-write-by-positions-to-a-part-that-is-empty",
+        "x0[self.p0 != self.p0, 0:3, self.p1, self.p2] *= self.p2",
+        "x0",
+        {"x0": ("float32", (1, 1, 2, 2)), "p0": ("bool", (1,)), "p1": ("int64", (2, 1)), "p2": ("int64", (1,))},
+        opset=9,
+    ),
+    Found(
+        "one-column-at-most-sizes",
+        """
+v0 = x0[:, 1:3:2]
+v1 = v0[-2:0].cumsum(0)
+v2 = torch.nn.functional.gelu(v0)
+v3 = v0.flatten()
+""",
+        "v1 v2 v3",
+        {"x0": ("float32", (2, "n"))},
+        ({"n": 6}, {"n": 1}),
+    ),
+    Found(
+        "writes-in-a-loop-to-one-column-at-most",
+        "for i in range(x0.size(-1)):\n    x0[1:, -1:2] = i",
+        "x0",
+        {"x0": ("float32", ("n", "m"))},
+        ({"n": 6, "m": 7}, {"n": 4, "m": 1}),
+    ),
 ]
 
 

@@ -186,10 +186,7 @@ def kron(op: Emitter, self: Value, other: Value) -> Value:
         op.Unsqueeze(two, list(range(0, 2 * rank, 2))) if rank else two,
     )
     sizes = [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)]
-    if sum(isinstance(size, Value) for size in sizes) < 2:
-        return reshape(op, spread, sizes)
-    # an axis may be empty, and a 0 would copy the size of another one
-    return op.Reshape(spread, op.ints(sizes), allowzero=1 if op.has("Reshape", "allowzero") else None)
+    return reshape(op, spread, sizes)
 
 
 # Vectors ------------------------------------------------------------------------------------------------------------

@@ -59,7 +59,15 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
         return full(op, known, 0, value.dtype or dtypes.FLOAT)
     if len(computed) == 1 and -1 not in numbers:
         known[computed[0]] = -1  # the one size that Reshape computes from the others
-    return op.Reshape(value, op.ints(known))
+        computed = []
+    zero = -1 not in numbers and any(_may_be_another_zero(op, value, known[place], place) for place in computed)
+    return op.Reshape(value, op.ints(known), allowzero=1 if zero and op.has("Reshape", "allowzero") else None)
+
+
+def _may_be_another_zero(op: Emitter, value: Value, size: Value, place: int) -> bool:
+    """Whether a computed size can be 0 where the size of `value` at its place, which Reshape takes for it, is not."""
+    same = value.shape is not None and place < value.rank and size.content == (value.shape[place],)
+    return not same and not op.is_at_least(size, 1)
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
@@ -77,12 +85,8 @@ def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> V
         return value
     changing = [position for position, size in enumerate(shape) if not isinstance(size, int)]
     if len(changing) <= 1 and 0 not in shape:
-        return _reshaped(op, value, [-1 if position in changing else size for position, size in enumerate(shape)])
-    return _reshaped(op, value, [_size(op, value, position, size, sizes) for position, size in enumerate(shape)])
-
-
-def _reshaped(op: Emitter, value: Value, sizes: Dims) -> Value:
-    return op.Reshape(value, op.ints(list(sizes))) if 0 not in sizes else reshape(op, value, sizes)
+        return reshape(op, value, [-1 if position in changing else size for position, size in enumerate(shape)])
+    return reshape(op, value, [_size(op, value, position, size, sizes) for position, size in enumerate(shape)])
 
 
 def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | None) -> Any:

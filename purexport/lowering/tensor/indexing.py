@@ -128,7 +128,7 @@ def index_put(
     shape = op.Concat(_sizes(op, before), op.Shape(found.positions), _sizes(op, after), axis=0)
     wide = op.Expand(values, shape)
     row = op.Reshape(found.positions, op.const([-1]))
-    one_axis = _merged(op, wide, found, row, _sizes(op, before), _sizes(op, after))
+    one_axis = _merged(op, wide, found, [*before, op.dim(row, 0), *after])
     if accumulate:
         new = _added(op, found.flat, found.axis, row, one_axis)
     else:
@@ -137,15 +137,14 @@ def index_put(
     return permute(op, back, [found.order.index(axis) for axis in range(self.rank)])
 
 
-def _merged(op: Emitter, wide: Value, found: _Indexed, row: Value, before: Value, after: Value) -> Value:
-    """`wide` with the axes of the positions as one axis. Any size may be 0 at run time, so no size is left to -1."""
+def _merged(op: Emitter, wide: Value, found: _Indexed, dims: Sequence[Any]) -> Value:
+    """`wide` with the axes of the positions as one axis."""
     shape = found.positions.shape
     if shape is not None and len(shape) == 1:
         return wide
     if shape == ():
         return op.Unsqueeze(wide, [found.axis])
-    sizes = op.Concat(before, op.Shape(row), after, axis=0)
-    return op.Reshape(wide, sizes, allowzero=1 if op.has("Reshape", "allowzero") else None)
+    return reshape(op, wide, dims)
 
 
 def _sizes(op: Emitter, dims: Sequence[Any]) -> Value:
