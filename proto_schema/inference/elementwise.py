@@ -184,7 +184,13 @@ def _pair(site: Site, name: str, one: Element, other: Element, on_floats: bool) 
             return None
         return one // other
     function = _ON_SIZES.get(name)
-    return None if function is None else function(one, other)
+    return None if function is None else _held(function(one, other), site.dtype(0))
+
+
+def _held(item: Element, dtype: int) -> Element:
+    """A number that the dtype holds; of what wraps around nothing is known."""
+    bits = {TensorProto.INT64: 63, TensorProto.INT32: 31}.get(dtype)
+    return None if bits and isinstance(item, int) and not -(2**bits) <= item < 2**bits else item
 
 
 @row("Neg", "Abs", "Floor", "Ceil")
@@ -200,7 +206,8 @@ def unary(site: Site) -> Type | None:
     function = functions[site.schema.name]
     made = None
     if content is not None:
-        made = tuple([function(item) if isinstance(item, (int, Size)) and is_size(item) else None for item in content])
+        known = [function(item) if isinstance(item, (int, Size)) and is_size(item) else None for item in content]
+        made = tuple([_held(item, site.dtype(0)) for item in known])
     return site.out(site.shape(0), content=made)
 
 
@@ -231,7 +238,7 @@ def _cast(item: Element, dtype: int, whole: bool) -> Element:
         return int(item)
     if isinstance(item, float):
         return int(item) if whole and abs(item) < 2**31 else item if dtype in _FLOATS else None
-    return item if whole or dtype in _FLOATS else None
+    return _held(item, dtype) if whole or dtype in _FLOATS else None
 
 
 @row("Where")

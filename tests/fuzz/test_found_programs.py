@@ -594,6 +594,35 @@ v3 = v0.flatten()
         {"x0": ("float32", ("n", "m"))},
         ({"n": 6, "m": 7}, {"n": 4, "m": 1}),
     ),
+    Found(
+        "columns-that-may-vanish-before-allowzero",
+        "x0[self.p0, self.p1, -2:8:2] = 5",
+        "x0",
+        {"x0": ("float32", ("n", 2, "m")), "p0": ("int64", (1,)), "p1": PLACES},
+        ({"n": 7, "m": 5}, {"n": 7, "m": 10}),
+        opset=11,
+    ),
+    Found(
+        "the-least-integer-taken-away",
+        "if bool(self.p1.any()):\n    self.p0.mul_(self.p0)\nv0 = self.p0 ^ -1",
+        "v0",
+        {"x0": ROW, "p0": ("int64", ()), "p1": ("float32", ())},
+        opset=16,
+        branches=True,
+    ),
+    Found(
+        "triplets-of-two-dtypes",
+        "v0 = F.triplet_margin_loss(x0, x1, x1, swap=True)",
+        "v0",
+        {"x0": ("float64", (4, 3)), "x1": ("float32", (4, 3))},
+    ),
+    Found(
+        "adaptive-pools-without-channels",
+        "v0 = F.adaptive_max_pool2d(torch.ops.aten.narrow_copy(x0, -3, 1, 0), 2)",
+        "v0",
+        {"x0": ("float32", (2, "m", 2))},
+        ({"m": 7}, {"m": 4}),
+    ),
 ]
 
 

@@ -93,8 +93,8 @@ def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> t
     """
     rank = spatial_rank(op)
     lead = self.rank - rank
-    if 0 in output_size:
-        sizes = [*dims_of(op, self)[:lead], *output_size]
+    sizes = [*dims_of(op, self)[:lead], *output_size]
+    if 0 in sizes:
         return full(op, sizes, 0, self.dtype or dtypes.FLOAT), full(op, sizes, 0, dtypes.INT64)
     if all(size == 1 for size in output_size):
         flat = op.Reshape(self, [*[0] * lead, -1])

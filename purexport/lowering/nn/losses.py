@@ -416,7 +416,7 @@ def _distance(op: Emitter, x1: Value, x2: Value, p: float, eps: float) -> Value:
     return op.Pow(op.ReduceSum(op.Pow(gap, op.like(p, gap)), axes=axes, keepdims=0), op.like(1 / p, gap))
 
 
-@lower("aten::triplet_margin_loss")
+@lower("aten::triplet_margin_loss", promote="anchor positive negative")
 def triplet_margin_loss(
     op: Emitter,
     anchor: Value,

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from proto_schema.sizes import Size, symbol
+from proto_schema.sizes.size import less
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -61,13 +63,26 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
         known[computed[0]] = -1  # the one size that Reshape computes from the others
         computed = []
     zero = -1 not in numbers and any(_may_be_another_zero(op, value, known[place], place) for place in computed)
-    return op.Reshape(value, op.ints(known), allowzero=1 if zero and op.has("Reshape", "allowzero") else None)
+    says_zero = op.has("Reshape", "allowzero")
+    if zero and not says_zero and any(_may_vanish(op, known[place]) for place in computed):
+        op.remark(
+            "has a computed size that may be 0, which Reshape can say from opset 14 on; where it is 0, the file stops "
+            "with an error"
+        )
+    return op.Reshape(value, op.ints(known), allowzero=1 if zero and says_zero else None)
 
 
 def _may_be_another_zero(op: Emitter, value: Value, size: Value, place: int) -> bool:
     """Whether a computed size can be 0 where the size of `value` at its place, which Reshape takes for it, is not."""
     same = value.shape is not None and place < value.rank and size.content == (value.shape[place],)
     return not same and not op.is_at_least(size, 1)
+
+
+def _may_vanish(op: Emitter, size: Value) -> bool:
+    """Whether a computed size can be 0 although no axis of an input is empty."""
+    axes = [dim for item in op.builder.inputs for dim in item.shape or () if isinstance(dim, Size)]
+    filled = {name: symbol(name, low=1) for axis in axes for name in axis.symbols}
+    return any(isinstance(item, Size) and less(0, item.replaced(filled)) is not True for item in size.content or ())
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
