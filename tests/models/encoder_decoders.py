@@ -27,6 +27,7 @@ from tests.models.decoders import LeftOutError, Run, Task, compare, filled, libr
 EXAMPLE = {"batch": 2, "source": 9, "seq": 3, "past": 5}
 OTHERS = ({"batch": 3, "source": 12, "seq": 7, "past": 0}, {"batch": 1, "source": 5, "seq": 1, "past": 0})
 STEPS = 4
+_SAMPLES = 4000  # of sound
 # a layer's tensors in the cache, as they lie in wrapped forms, and their names in our files
 _PARTS = ("decoder.key", "decoder.value", "encoder.key", "encoder.value")
 
@@ -285,13 +286,14 @@ def _source(model: Any) -> tuple[tuple[int, ...], dict[str, Tensor]]:
     """The shape of the main input after the batch where it is no tokens, and an example."""
     if model.main_input_name == "input_ids":
         return (), {"input_ids": torch.randint(3, 90, (3, 6)), "attention_mask": torch.ones(3, 6, dtype=torch.int64)}
-    if model.main_input_name != "input_features":
-        raise LeftOutError(f"takes {model.main_input_name}")
     config = model.config
     frames = 2 * getattr(config, "max_source_positions", 32)
-    shapes = [(getattr(config, "num_mel_bins", 80), frames), (frames, getattr(config, "input_feat_per_channel", 80))]
+    shapes: list[tuple[int, ...]] = [(getattr(config, "num_mel_bins", 80), frames)]
+    shapes.append((frames, getattr(config, "input_feat_per_channel", 80)))
+    if model.main_input_name != "input_features":
+        shapes = [(_SAMPLES,)]
     for shape in shapes:
-        given = {"input_features": torch.randn(3, *shape)}
+        given = {model.main_input_name: torch.randn(3, *shape)}
         try:
             with torch.no_grad():
                 model(**given, decoder_input_ids=torch.ones(3, 2, dtype=torch.int64))
