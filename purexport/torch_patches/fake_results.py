@@ -106,7 +106,7 @@ def _layer_norm(
     The result lies row by row, whatever the input does.
     """
     wanted, count = list(normalized_shape), len(normalized_shape)
-    if not wanted or not _floats(input, [weight, bias], wanted) or list(input.shape[-count:]) != wanted:
+    if not _floats(input, [weight, bias], wanted) or list(input.shape[-count:]) != wanted:
         return None
     moments = [_new(mode, input, (*input.shape[:-count], *(1 for _ in wanted))) for _ in range(2)]
     return _new(mode, input, input.shape), *moments
@@ -169,22 +169,17 @@ def _is_plain(tensor: Any) -> bool:
 def _form(tensor: Any) -> Any:
     """The memory format of a new tensor that lies as this one does; None where the strides do not show that.
 
-    Where an axis has one element or none, strides can fit several formats, and torch takes the first.
+    Where an axis has one element or none, strides can fit several formats, and operators differ in which they take.
     """
     if not _is_plain(tensor):
         return None
     sizes, strides = tensor.shape, tensor.stride()
     if _fits(sizes, strides):
         return torch.contiguous_format
-    if tensor.ndim != len(_CHANNELS_LAST) or not _no_small(sizes[1:]):
+    if tensor.ndim != len(_CHANNELS_LAST) or any(type(size) is int and size < 2 for size in sizes):
         return None
     fits = _fits([sizes[axis] for axis in _CHANNELS_LAST], [strides[axis] for axis in _CHANNELS_LAST])
     return torch.channels_last if fits else None
-
-
-def _no_small(sizes: Sequence[Any]) -> bool:
-    """Whether no size is a number below 2."""
-    return all(type(size) is not int or size > 1 for size in sizes)
 
 
 def _fits(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
@@ -194,8 +189,6 @@ def _fits(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     behind: list[Any] = []
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
         found = _expression(stride)
-        if type(size) is int and size == 1:  # its stride says nothing
-            continue
         if found != math.prod(behind) and found != math.prod(Max(item, 1) for item in behind):
             return False
         behind.append(_expression(size))
@@ -240,6 +233,6 @@ def layouts_changed_at_once() -> Iterator[None]:
 def _changed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if function is torch.Tensor.to and len(args) == 1 and kwargs == {"memory_format": torch.channels_last}:
         (tensor,) = args
-        if type(tensor) is torch.Tensor and tensor.is_meta and tensor.ndim == 4 and _no_small(tensor.shape[1:]):
+        if type(tensor) is torch.Tensor and tensor.is_meta and tensor.ndim == 4:
             return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta", memory_format=torch.channels_last)
     return function(*args, **kwargs)

@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 import purexport
 from purexport.capture.export import program
 from purexport.torch_patches import fake_results
-from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once
+from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.sizes import examples_asked_first, layouts_not_noted, small_sizes_counted
 
 ATEN = torch.ops.aten
@@ -50,6 +50,8 @@ INPUTS: dict[str, Callable[[], torch.Tensor]] = {
     "integers": lambda: image(dtype=torch.int64),
     "complex": lambda: image(dtype=torch.complex64),
     "one channel": lambda: image(2, 1, 8, 10),
+    "one channel, last": lambda: image(2, 1, 8, 10, form=LAST),
+    "one row": lambda: image(2, C, 1, 10, form=LAST),
 }
 
 
@@ -91,6 +93,7 @@ def of(dtype: Any, count: int = C) -> Callable[[], torch.Tensor]:
 
 
 HALVES = of(HALF)
+ONE = ["one channel", "one channel, last", "one row"]
 ANY = [*PLAIN, "3 axes", "2 axes", "5 axes", "half", "integers", "complex"]
 ROWS = [
     Row("group norm", group_norm, [*PLAIN, "3 axes", "2 axes", "5 axes"]),
@@ -122,9 +125,10 @@ ROWS = [
     Row("clone", ATEN.clone.default, ANY),
     Row("clone, row by row", lambda x: ATEN.clone.default(x, memory_format=torch.contiguous_format), ANY),
     Row("clone, channels last", lambda x: ATEN.clone.default(x, memory_format=LAST), [], inputs=PLAIN),
-    Row("one channel", ATEN.clone.default, ["one channel"], inputs=["one channel"]),
+    Row("clone, axis of 1", ATEN.clone.default, ONE[:1], static=(1, 2), inputs=ONE),
+    Row("gelu, axis of 1", ATEN.gelu.default, ONE[:1], static=(1, 2), inputs=ONE),
 ]
-CASES = [(row, name) for row in ROWS for name in (row.inputs or [name for name in INPUTS if name != "one channel"])]
+CASES = [(row, name) for row in ROWS for name in (row.inputs or [name for name in INPUTS if name not in ONE])]
 
 
 class Fakes:
@@ -200,6 +204,7 @@ def test_a_row_is_what_torch_finds(row: Row, name: str, monkeypatch: pytest.Monk
     wanted = plain.outcome(row.call, plain.of(INPUTS[name](), static))
     with known_results():
         found = quick.outcome(row.call, quick.of(INPUTS[name](), static))
+        assert rows.keys() <= quick_implementations().keys(), "a row was not put back"
     assert found == wanted
     assert answers[:1] == [name in row.known]  # further ones are of what torch's own way calls
 
