@@ -184,19 +184,25 @@ def _form(tensor: Any) -> Any:
 
 def _fits(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     """Whether each stride is the product of the sizes behind it; torch also writes `max(size, 1)` for such a size."""
-    from torch.utils._sympy.functions import Max
+    from torch.utils._sympy import functions
 
+    largest: Any = functions.Max
     behind: list[Any] = []
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
         found = _expression(stride)
-        if found != math.prod(behind) and found != math.prod(Max(item, 1) for item in behind):
+        if found != math.prod(behind) and found != math.prod(largest(item, 1) for item in behind):
             return False
         behind.append(_expression(size))
     return True
 
 
 def _expression(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+    """The number, or the expression of a size that is open; what is neither equals nothing."""
+    if not isinstance(size, torch.SymInt):
+        return size
+    node = size.node
+    number = node.maybe_as_int()  # older versions of torch have numbers without an expression
+    return getattr(node, "expr", math.nan) if number is None else number
 
 
 def _new(mode: Any, input: Any, sizes: Sequence[Any], form: Any = torch.contiguous_format) -> Any:

@@ -19,6 +19,7 @@ from torch import SymBool
 _SETTING = "backed_size_oblivious"
 _MAKER = "make_symbol"
 _ANSWER = "_guard_or"
+_NOTE = "_extract_tensor_metadata"
 
 
 def _modules() -> tuple[Any, Any]:
@@ -85,24 +86,27 @@ def layouts_not_noted() -> Iterator[None]:
 
     Nobody reads that note, and torch asks several questions about sizes for each.
     """
-    from torch.fx.experimental import proxy_tensor
-
-    note = proxy_tensor._extract_tensor_metadata
+    graph, note = _recorder(), noting()
     if "include_contiguity" not in inspect.signature(note).parameters:
         yield
         return
-    proxy_tensor._extract_tensor_metadata = functools.partial(note, include_contiguity=False)
+    setattr(graph, _NOTE, functools.partial(note, include_contiguity=False))
     try:
         yield
     finally:
-        proxy_tensor._extract_tensor_metadata = note
+        setattr(graph, _NOTE, note)
 
 
 def noting() -> Any:
     """What notes how a tensor looks."""
+    return getattr(_recorder(), _NOTE)
+
+
+def _recorder() -> Any:
+    """The module that writes the nodes of the graph."""
     from torch.fx.experimental import proxy_tensor
 
-    return proxy_tensor._extract_tensor_metadata
+    return proxy_tensor
 
 
 @contextmanager
@@ -122,7 +126,8 @@ def examples_asked_first() -> Iterator[None]:
         counted = sizes_below_two()[0] and isinstance(condition, SymBool)
         if counted and getattr(condition.node, "hint", None) is default:  # some sizes have no example
             return default
-        return bool(decide(condition, default))
+        answer: bool = decide(condition, default)
+        return answer
 
     setattr(shapes, _ANSWER, decided)
     try:
