@@ -184,13 +184,14 @@ def _form(tensor: Any) -> Any:
 
 def _fits(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     """Whether each stride is the product of the sizes behind it; torch also writes `max(size, 1)` for such a size."""
+    from sympy import Integer, sympify  # where there are symbolic sizes, torch has loaded it
     from torch.utils._sympy import functions
 
     largest: Any = functions.Max
     behind: list[Any] = []
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
         found = _expression(stride)
-        if found != math.prod(behind) and found != math.prod(largest(item, 1) for item in behind):
+        if found != math.prod(behind) and found != math.prod(largest(sympify(item), Integer(1)) for item in behind):
             return False
         behind.append(_expression(size))
     return True
