@@ -125,7 +125,7 @@ def examples_asked_first() -> Iterator[None]:
     def decided(condition: Any, default: bool) -> bool:
         counted = sizes_below_two()[0] and isinstance(condition, SymBool)
         if counted and getattr(condition.node, "hint", None) is default:  # some sizes have no example
-            return default
+            return bool(default)
         answer: bool = decide(condition, default)
         return answer
 
