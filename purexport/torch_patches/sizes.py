@@ -8,12 +8,18 @@ symbols are made non-negative.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import SymBool
+
 _SETTING = "backed_size_oblivious"
 _MAKER = "make_symbol"
+_ANSWER = "_guard_or"
+_NOTE = "_extract_tensor_metadata"
 
 
 def _modules() -> tuple[Any, Any]:
@@ -72,6 +78,67 @@ def keeps_results() -> bool:
     from torch._dynamo import config
 
     return bool(config.fake_tensor_cache_enabled)
+
+
+@contextmanager
+def layouts_not_noted() -> Iterator[None]:
+    """Inside, torch does not note in its graph how each tensor lies in memory, in the whole process.
+
+    Nobody reads that note, and torch asks several questions about sizes for each.
+    """
+    graph, note = _recorder(), noting()
+    if "include_contiguity" not in inspect.signature(note).parameters:
+        yield
+        return
+    setattr(graph, _NOTE, functools.partial(note, include_contiguity=False))
+    try:
+        yield
+    finally:
+        setattr(graph, _NOTE, note)
+
+
+def noting() -> Any:
+    """What notes how a tensor looks."""
+    return getattr(_recorder(), _NOTE)
+
+
+def _recorder() -> Any:
+    """The module that writes the nodes of the graph."""
+    from torch.fx.experimental import proxy_tensor
+
+    return proxy_tensor
+
+
+@contextmanager
+def examples_asked_first() -> Iterator[None]:
+    """Inside, a question whose answer is a default unless it is known is first asked of the example's sizes.
+
+    `small_sizes_counted` makes torch prove that a condition holds for all sizes, or for none.  Otherwise it takes a
+    default.  Where the example gives the default, no proof can give another answer, so none is searched for.
+    """
+    _, shapes = _modules()
+    decide = answering()
+    if decide is None:
+        yield
+        return
+
+    def decided(condition: Any, default: bool) -> bool:
+        counted = sizes_below_two()[0] and isinstance(condition, SymBool)
+        if counted and getattr(condition.node, "hint", None) is default:  # some sizes have no example
+            return bool(default)
+        answer: bool = decide(condition, default)
+        return answer
+
+    setattr(shapes, _ANSWER, decided)
+    try:
+        yield
+    finally:
+        setattr(shapes, _ANSWER, decide)
+
+
+def answering() -> Any:
+    """What answers such a question; None in versions that do not ask it."""
+    return getattr(_modules()[1], _ANSWER, None)
 
 
 @contextmanager

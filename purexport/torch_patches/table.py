@@ -22,15 +22,20 @@ from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.empty import parameters_without_values
+from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.fakes import counts_typed, implementations
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.ranges import range_of_torch, range_recorded
 from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
 from purexport.torch_patches.sizes import (
+    answering,
     conditions_handed_to,
     deciding_conditions,
+    examples_asked_first,
     keeps_results,
+    layouts_not_noted,
+    noting,
     results_not_kept,
     sizes_below_two,
     small_sizes_counted,
@@ -176,6 +181,34 @@ PATCHES = (
         "with symbolic sizes torch takes longer to find a result again than to make it",
         (2, 2),
         keeps_results,
+    ),
+    Patch(
+        known_results,
+        "torch._subclasses.fake_impls.FAST_OP_IMPLEMENTATIONS",
+        "with symbolic sizes torch expands a normalization into a dozen operators to learn what its result looks like",
+        (2, 2),
+        lambda: dict(quick_implementations()),
+    ),
+    Patch(
+        layouts_changed_at_once,
+        "torch._subclasses.fake_impls.op_implementations_dict",
+        "with symbolic sizes torch takes longer to change the layout of a convolution's result than for all else of it",
+        (2, 3),
+        lambda: dict(implementations()),
+    ),
+    Patch(
+        layouts_not_noted,
+        "torch.fx.experimental.proxy_tensor._extract_tensor_metadata",
+        "with symbolic sizes a fifth of the time goes into notes of how tensors lie in memory, which nobody reads",
+        (2, 2),
+        noting,
+    ),
+    Patch(
+        examples_asked_first,
+        "torch.fx.experimental.symbolic_shapes._guard_or",
+        "torch searches for a proof where the example shows already that there is none",
+        (2, 6),
+        answering,
     ),
     Patch(
         conditions_handed_to,

@@ -12,7 +12,7 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -33,9 +33,15 @@ from purexport.capture.export.refusals import Watch
 from purexport.capture.export.specs import Spec
 from purexport.errors import ExportError
 from purexport.shapes.symbols import Symbols
+from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once
 from purexport.torch_patches.fakes import counts_typed
 from purexport.torch_patches.quiet import quiet_torch
-from purexport.torch_patches.sizes import results_not_kept, small_sizes_counted
+from purexport.torch_patches.sizes import (
+    examples_asked_first,
+    layouts_not_noted,
+    results_not_kept,
+    small_sizes_counted,
+)
 
 
 def export_model(request: Request) -> Captured:
@@ -193,6 +199,10 @@ def _attempts(given: Sequence[Spec]) -> Iterator[tuple[Sequence[Spec], bool]]:
         yield free, False
 
 
+_QUICKER = (results_not_kept, known_results, layouts_changed_at_once, layouts_not_noted, examples_asked_first)
+"""What torch leaves out where sizes are symbolic, in which it only takes time."""
+
+
 def _exported(
     watch: Watch,
     args: tuple[Any, ...],
@@ -218,8 +228,10 @@ def _exported(
             single_calls_in_bodies(),
             counts_typed(),
             counted,
-            results_not_kept() if shapes else nullcontext(),
+            ExitStack() as quick,
         ):
+            for context in _QUICKER if shapes else ():
+                quick.enter_context(context())
             warnings.simplefilter("ignore")
             return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
