@@ -24,10 +24,20 @@ from purexport.aten.graph import (
 )
 from purexport.capture.core import prepacked, row_loops, single_calls
 from purexport.capture.core.frames import users_line
-from purexport.capture.trace import chosen_sizes, int_lists, onnx_operators, plain_forms, replay, setitem, sizes
+from purexport.capture.trace import (
+    batched,
+    chosen_sizes,
+    int_lists,
+    onnx_operators,
+    plain_forms,
+    replay,
+    setitem,
+    sizes,
+)
 from purexport.capture.trace.nodes import inputs_behind, is_size
 from purexport.capture.trace.reader import Reader
 from purexport.errors import ExportError
+from purexport.torch_patches.batched import batched_calls_handed_to
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.ranges import range_recorded
 from purexport.torch_patches.rounding import rounding_recorded
@@ -142,7 +152,13 @@ def trace(
         warnings.simplefilter("always", category=TracerWarning)
         visible = _Visible(dynamic, caught, rows or row_loops.Rows(), most)
         sized = visible.may_change
-        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(sized), range_recorded(sized):
+        with (
+            functions_handed_to(visible.call),
+            batched_calls_handed_to(visible.batched),
+            module_paths(scopes),
+            rounding_recorded(sized),
+            range_recorded(sized),
+        ):
 
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})
@@ -168,6 +184,8 @@ def trace(
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
     asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
+    if visible.has_batched:  # the numbers that such functions got are not among these
+        asked = None
     return Recorded(
         graph,
         inputs,
@@ -223,6 +241,7 @@ class _Visible:
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
+        self.has_batched = False
         self.decisions: list[Decision] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
@@ -263,6 +282,8 @@ class _Visible:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         if self.most is not None and self.calls >= self.most:
             raise TooManyCallsError(f"the model makes {self.most} calls and more")
+        if self.has_batched and tracing_state() is None:  # what a batched function calls is recorded later
+            return function(*args, **kwargs)
         before = len(self.caught)
         name = getattr(function, "__name__", "")
         if self.rows.runs:
@@ -295,6 +316,11 @@ class _Visible:
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = users_line()
         return result
+
+    def batched(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a function that `torch.vmap` made, which may ask for sizes in a way that nobody sees."""
+        self.has_batched = self.asks_for_sizes = True
+        return batched.called(original, args, kwargs)
 
     def _rows(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.rows.call(function, name, args, kwargs)
