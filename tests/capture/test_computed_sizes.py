@@ -33,6 +33,14 @@ def rounded(x: Tensor) -> Any:
     return x[:, :, :up], x[..., : down * 2], x[:, :, round(height / 4) :], x[..., math.trunc(width / 3) :]
 
 
+def exactly(x: Tensor) -> Any:
+    """In float32, which the tracer takes, 0.29 of 100 is 29, and 0.3 of it is more than 30."""
+    height, width = x.shape[-2:]
+    down, up, both = math.floor(height * 0.29), math.ceil(width * 0.3), math.floor((1 + height * 0.29) / 3)
+    smaller = functional.interpolate(x, scale_factor=(0.29, 0.3), mode="bilinear", recompute_scale_factor=True)
+    return x[:, :, :down], x[..., :up], x[..., :both], smaller, x[0].to(torch.int64) * (width * 0.3)
+
+
 def padded_to_windows(x: Tensor) -> Tensor:
     height, width = x.shape[-2:]
     high, wide = math.ceil(height / 5) * 5, math.ceil(width / 5) * 5
@@ -92,6 +100,7 @@ def put_back(x: Tensor) -> Any:
 
 ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "rounded": (rounded, ANY),
+    "exactly": (exactly, ((2, 4, 100, 100), (1, 4, 50, 30))),
     "padded to windows": (padded_to_windows, ANY),
     "made of sizes": (made_of_sizes, ANY),
     "spaced": (spaced, ANY),

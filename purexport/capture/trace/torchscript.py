@@ -27,6 +27,7 @@ from purexport.capture.core.frames import users_line
 from purexport.capture.trace import (
     batched,
     chosen_sizes,
+    exact_sizes,
     int_lists,
     onnx_operators,
     plain_forms,
@@ -156,7 +157,7 @@ def trace(
             functions_handed_to(visible.call),
             batched_calls_handed_to(visible.batched),
             module_paths(scopes),
-            rounding_recorded(sized),
+            rounding_recorded(sized, visible.exact.of),
             range_recorded(sized),
         ):
 
@@ -242,6 +243,7 @@ class _Visible:
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
         self.has_batched = False
+        self.exact = exact_sizes.ExactSizes()
         self.decisions: list[Decision] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
@@ -292,6 +294,8 @@ class _Visible:
             result = self._call(function, name, args, kwargs)
         else:  # torch writes down every frame for every operator, so one frame less is a gain
             result = function(*args, **kwargs)
+        if name in exact_sizes.NAMES:
+            result = self.exact.result(function, name, args, kwargs, result)
         self.calls += len(result) if isinstance(result, (list, tuple)) else 1  # pieces cost as much as calls
         if name == "__format__" and args[0].dim() == 0 and is_size(args[0]):  # the text of a message
             with untraced():
@@ -303,12 +307,16 @@ class _Visible:
             self._hold(name, args[0])
         if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
+            number = self.exact.of(args[0])
+            if number is not args[0]:
+                with untraced():
+                    result = type(result)(number.item())
             if self.chosen_sizes.is_chosen(args[0]):
                 answer = self._chosen(name, args[0])
                 if answer is not None:
                     self._forget(before)
                     return answer
-            place = self._note(args[0], result)
+            place = self._note(number, result)
             if name == "__bool__":
                 self.decisions.append(Decision("{}:{}".format(*users_line()), result, place))
             self._forget(before)
