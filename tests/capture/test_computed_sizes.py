@@ -36,9 +36,10 @@ def rounded(x: Tensor) -> Any:
 def exactly(x: Tensor) -> Any:
     """In float32, which the tracer takes, 0.29 of 100 is 29, and 0.3 of it is more than 30."""
     height, width = x.shape[-2:]
-    down, up, both = math.floor(height * 0.29), math.ceil(width * 0.3), math.floor((1 + height * 0.29) / 3)
-    smaller = functional.interpolate(x, scale_factor=(0.29, 0.3), mode="bilinear", recompute_scale_factor=True)
-    return x[:, :, :down], x[..., :up], x[..., :both], smaller, x[0].to(torch.int64) * (width * 0.3)
+    down, up = math.floor(height * 0.29), math.ceil(width * 0.3)
+    both = math.floor(height * 0.29 // 1.0 + (1 + height * 0.29) / 3)
+    smaller = functional.interpolate(x, scale_factor=(0.29, 0.25), mode="bilinear", recompute_scale_factor=True)
+    return x[:, :, :down], x[..., :up], x[..., :both], torch.ones_like(smaller), x[0].to(torch.int64) * (width * 0.3)
 
 
 def padded_to_windows(x: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ def put_back(x: Tensor) -> Any:
 
 ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "rounded": (rounded, ANY),
-    "exactly": (exactly, ((2, 4, 100, 100), (1, 4, 50, 30))),
+    "exactly": (exactly, ((2, 4, 100, 100), (2, 4, 50, 30))),
     "padded to windows": (padded_to_windows, ANY),
     "made of sizes": (made_of_sizes, ANY),
     "spaced": (spaced, ANY),
@@ -137,6 +138,22 @@ def test_rounding_without_dynamic_axes() -> None:
     program = purexport.export(function, (torch.ones(3),), capture="trace")
     assert set(map(type, seen)) == {int}
     compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(3),), {})
+
+
+def test_numbers_of_sizes_without_dynamic_axes() -> None:
+    """Python gets what it would compute without a trace; float32 has 29, and more than 30."""
+    seen = []
+
+    def function(x: Tensor) -> Tensor:
+        size = x.shape[0]
+        seen.append(
+            [int(size * 0.29), math.floor(size * 0.29), size * 0.3 > 30.0, float(size * 0.29), size * 0.29 < 29]
+        )
+        return x[: int(size * 0.29)]
+
+    program = purexport.export(function, (torch.ones(100),), capture="trace")
+    assert [*map(float, seen[0])] == [28, 28, 0, 100 * 0.29, 1]
+    compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(100),), {})
 
 
 def test_rounding_of_other_numbers() -> None:

@@ -17,10 +17,9 @@ _SMOOTH = frozenset(
     ["mul", "div", "true_divide", "__rdiv__", "add", "sub", "__rsub__", "pow", "__rpow__", "neg", "abs", "sqrt"]
 )
 # a small error of an operand may be a large one of the result
-_STEEP = frozenset(
-    ["__floordiv__", "__rfloordiv__", "floor_divide", "remainder", "fmod", "__rmod__"]
-    + ["floor", "ceil", "trunc", "round", "gt", "lt", "ge", "le", "eq", "ne"]
-)
+_COMPARING = frozenset(["gt", "lt", "ge", "le", "eq", "ne"])
+_ROUNDING = frozenset(["floor", "ceil", "trunc", "round", "floor_divide", "remainder", "fmod"])
+_STEEP = _COMPARING | _ROUNDING | {"__floordiv__", "__rfloordiv__", "__rmod__"}
 NAMES = _SMOOTH | _STEEP
 """The functions whose results may be numbers that follow from sizes."""
 
