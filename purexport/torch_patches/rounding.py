@@ -30,17 +30,14 @@ def rounding_of_tensors() -> tuple[Any, ...]:
 
 
 @contextmanager
-def rounding_recorded(
-    is_size: Callable[[torch.Tensor], bool], exact: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
-) -> Iterator[None]:
+def rounding_recorded(is_size: Callable[[torch.Tensor], bool]) -> Iterator[None]:
     """Inside, a size that Python rounds stays a tensor under the tracer; `is_size` says which tensors are sizes.
 
-    `exact` gives the number that is rounded, as Python has it.
     This is set in the whole process.  A tensor outside of a trace, and one that is no size, is rounded as before.
     """
     before = dict(zip((*_METHODS, _CHECK), rounding_of_tensors(), strict=True))
     for name in _METHODS:
-        setattr(torch.Tensor, name, _method(name, is_size, exact))
+        setattr(torch.Tensor, name, _method(name, is_size))
     setattr(torch, _CHECK, _check_with(before[_CHECK]))
     try:
         yield
@@ -53,15 +50,13 @@ def rounding_recorded(
                 setattr(torch.Tensor, name, method)
 
 
-def _method(
-    name: str, is_size: Callable[[torch.Tensor], bool], exact: Callable[[torch.Tensor], torch.Tensor]
-) -> Callable[..., Any]:
+def _method(name: str, is_size: Callable[[torch.Tensor], bool]) -> Callable[..., Any]:
     recorded, plain = _METHODS[name]
 
     def rounded(self: torch.Tensor, *digits: int) -> Any:
         if tracing_state() is None or digits or self.dim() or not is_size(self):
-            return plain(exact(self).item(), *digits)
-        return recorded(exact(self)).to(torch.int64) if self.is_floating_point() else self
+            return plain(self.item(), *digits)
+        return recorded(self).to(torch.int64) if self.is_floating_point() else self
 
     return rounded
 

@@ -156,6 +156,16 @@ def test_numbers_of_sizes_without_dynamic_axes() -> None:
     compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(100),), {})
 
 
+def test_the_example_has_the_size_that_the_file_has() -> None:
+    def function(x: Tensor) -> Tensor:
+        down = math.floor(x.shape[0] * 0.29)
+        return x[:down] if down < 29 else x
+
+    program = purexport.export(function, (torch.ones(100),), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    for size in (100, 10):
+        compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(size),), {})
+
+
 def test_rounding_of_other_numbers() -> None:
     """A number in a tensor that is no size is rounded as ever; so are tensors outside of an export."""
     seen = []

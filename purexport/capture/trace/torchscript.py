@@ -157,7 +157,7 @@ def trace(
             functions_handed_to(visible.call),
             batched_calls_handed_to(visible.batched),
             module_paths(scopes),
-            rounding_recorded(sized, visible.exact.of),
+            rounding_recorded(sized),
             range_recorded(sized),
         ):
 
