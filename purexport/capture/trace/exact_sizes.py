@@ -49,6 +49,19 @@ class ExactSizes:
         self.found[id(result)] = result, exact
         return result
 
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`int` of a number."""
+        exact = self.of(tensor)
+        return torch.trunc(exact).to(torch.int64) if exact.is_floating_point() else tensor
+
+    def fraction(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`float` of a number."""
+        if tensor.is_floating_point():
+            return tensor
+        result = tensor.to(torch.get_default_dtype())
+        self.found[id(result)] = result, tensor.to(torch.float64)
+        return result
+
     def _double(self, item: Any) -> Any:
         return self.of(item).to(torch.float64) if isinstance(item, torch.Tensor) else item
 

@@ -23,7 +23,7 @@ from purexport.aten.graph import (
     Value,
 )
 from purexport.capture.core import prepacked, row_loops, single_calls
-from purexport.capture.core.frames import users_line
+from purexport.capture.core.frames import caller_of, users_line
 from purexport.capture.trace import (
     batched,
     chosen_sizes,
@@ -40,6 +40,7 @@ from purexport.capture.trace.reader import Reader
 from purexport.errors import ExportError
 from purexport.torch_patches.batched import batched_calls_handed_to
 from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.conversions import Namespace, conversions_recorded
 from purexport.torch_patches.ranges import range_recorded
 from purexport.torch_patches.rounding import rounding_recorded
 from purexport.torch_patches.torch_jit import (
@@ -56,6 +57,7 @@ from purexport.torch_patches.tracer import module_paths, untraced
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 # where Python gets a number out of a tensor
 _NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
+_CONVERSIONS = {"__int__": "int", "__float__": "float", "__len__": "len"}
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
 # these alias without a sign of it, even in torch's count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
@@ -92,7 +94,8 @@ class Recorded:
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
     `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     `of_data` says where Python took a number of elements that the data decides, `of_rows` where it asked whether there
-    are any, in a loop over all rows.  `calls` is the number of calls of torch, those without an effect too.
+    are any, in a loop over all rows.  `calls` is the number of calls of torch, those without an effect too.  In
+    `namespaces`, those of modules of the model, Python converted sizes to numbers.
     """
 
     script: Any
@@ -107,6 +110,7 @@ class Recorded:
     of_data: list[str]
     of_rows: list[str]
     calls: int
+    namespaces: list[Namespace]
 
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
@@ -136,13 +140,15 @@ def trace(
     probe: bool = False,
     rows: row_loops.Rows | None = None,
     most: int | None = None,
+    namespaces: Sequence[Namespace] = (),
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
     sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
     `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.  `rows` records
-    loops over rows.  Raises TooManyCallsError where the model makes more than `most` calls of torch.
+    loops over rows.  In the `namespaces` of modules `int`, `float` and `len` keep sizes.  Raises TooManyCallsError
+    where the model makes more than `most` calls of torch.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -156,6 +162,7 @@ def trace(
         with (
             functions_handed_to(visible.call),
             batched_calls_handed_to(visible.batched),
+            conversions_recorded(namespaces, visible.conversions()),
             module_paths(scopes),
             rounding_recorded(sized),
             range_recorded(sized),
@@ -200,6 +207,7 @@ def trace(
         list(visible.of_data),
         list(visible.of_rows),
         visible.calls,
+        visible.namespaces,
     )
 
 
@@ -244,6 +252,7 @@ class _Visible:
         self.asks_for_sizes = False
         self.has_batched = False
         self.exact = exact_sizes.ExactSizes()
+        self.namespaces: list[Namespace] = []
         self.decisions: list[Decision] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
@@ -305,6 +314,8 @@ class _Visible:
             self._forget(before)
         if name in _NUMBERS and self.numbers:
             self._hold(name, args[0])
+        if name in _CONVERSIONS and self.dynamic:
+            self._note_namespace(_CONVERSIONS[name], args[0])
         if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
             number = self.exact.of(args[0])
@@ -329,6 +340,32 @@ class _Visible:
         """The result of a function that `torch.vmap` made, which may ask for sizes in a way that nobody sees."""
         self.has_batched = self.asks_for_sizes = True
         return batched.called(original, args, kwargs)
+
+    def conversions(self) -> dict[Any, Any]:
+        """What `int`, `float` and `len` give of a size that may change; None of anything else."""
+        return {int: self._whole, float: self._fraction, len: self._length}
+
+    def _whole(self, item: Any) -> torch.Tensor | None:
+        return self.exact.whole(item) if self._may_convert(item) else None
+
+    def _fraction(self, item: Any) -> torch.Tensor | None:
+        return self.exact.fraction(item) if self._may_convert(item) else None
+
+    def _may_convert(self, item: Any) -> bool:
+        scalar = isinstance(item, torch.Tensor) and not item.dim() and tracing_state() is not None
+        return scalar and self.may_change(item) and not self.chosen_sizes.is_chosen(item)
+
+    def _length(self, item: Any) -> Any:
+        has_rows = isinstance(item, torch.Tensor) and item.dim() and tracing_state() is not None
+        return item.size(0) if has_rows and self.dynamic else None
+
+    def _note_namespace(self, builtin: str, tensor: torch.Tensor) -> None:
+        """Note in which module Python makes a number of a size."""
+        if builtin != "len" and not self._may_convert(tensor):
+            return
+        namespace = caller_of(builtin)
+        if namespace is not None and not any(namespace is one for one in self.namespaces):
+            self.namespaces.append(namespace)
 
     def _rows(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.rows.call(function, name, args, kwargs)
