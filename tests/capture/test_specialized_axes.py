@@ -223,7 +223,6 @@ CASES = {
         lambda x: x + in_pieces(64)(x.T.reshape(4, -1)[:, :1].T), False
     ),
     "a number of rows beyond a bound": Case(lambda x: x * (1 if x.shape[0] <= 512 else 2), True),
-    "a tensor of that length, as Python calls int": Case(lambda x: x + torch.arange(int(x.shape[0]))[:, None], False),
     "a tensor of that length": Case(lambda x: x + torch.arange(to_int(x.shape[0]))[:, None], True),
     "a literal of the size": Case(lambda x: x / torch.tensor(to_float(x.shape[0])), True),
     "the larger of two sizes": Case(lambda x: x * max(x.shape[0], x.shape[1]), True),
