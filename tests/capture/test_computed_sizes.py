@@ -189,21 +189,34 @@ def told_apart(x: Tensor) -> Tensor:
     return x / size if type(size) is float else x * size
 
 
+def _elsewhere() -> Function:
+    """A function of a module that the model's own imports from."""
+    namespace: dict[str, Any] = {"__name__": "elsewhere"}
+    exec("def divided(x):\n    return x / float(x.shape[2])", namespace)
+    function: Function = namespace["divided"]
+    return function
+
+
+divided = _elsewhere()
+
+
 CONVERTED: dict[str, tuple[Function, bool]] = {
     "converted": (converted, True),
     "kinds": (kinds, True),
+    "in another module": (lambda x: divided(x), True),
     "numbers wanted": (numbers_wanted, False),
     "told apart": (told_apart, False),
 }
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("route", CAPTURES)
 @pytest.mark.parametrize("name", CONVERTED)
-def test_conversions_by_a_trace(name: str) -> None:
+def test_conversions(name: str, route: str) -> None:
     function, is_dynamic = CONVERTED[name]
     images = [_image(shape) for shape in (EXAMPLE, (2, 4, 100, 10), (2, 4, 9, 14), (2, 4, 10, 31))]
     program = purexport.export(
-        function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture="trace", opset_version=18
+        function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture=route, opset_version=18
     )
     data = program.model_proto.SerializeToString()
     for image in images if is_dynamic else images[:1]:
@@ -211,6 +224,26 @@ def test_conversions_by_a_trace(name: str) -> None:
     size = program.model_proto.graph.input[0].type.tensor_type.shape.dim[2]
     assert (size.dim_param or size.dim_value) == ("height" if is_dynamic else EXAMPLE[2])
     assert int is builtins.int and float is builtins.float and len is builtins.len
+
+
+class _Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        return x / float(x.shape[0]) + self.count
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_conversions_leave_the_model_as_it_was() -> None:
+    """torch's program and the model are run to compare them."""
+    model = _Counting()
+    program = purexport.export(model, (torch.ones(3),), dynamic_axes={"x": {0: "n"}}, capture="export")
+    assert model.count == 0
+    found = run_ort(program.model_proto.SerializeToString(), [torch.ones(4).numpy()])
+    assert found[0].tolist() == [1.25] * 4
 
 
 def test_the_example_has_the_size_that_the_file_has() -> None:
