@@ -20,12 +20,14 @@ from purexport.torch_patches.conversions import Namespace, conversions_recorded
 
 def _whole(number: Any) -> Any:
     if isinstance(number, torch.SymFloat):
-        return torch.sym_int(number)
+        return torch.sym_int(number)  # type: ignore[no-untyped-call]
     return number if isinstance(number, torch.SymInt) else None
 
 
 def _fraction(number: Any) -> Any:
-    return torch.sym_float(number) if isinstance(number, (torch.SymInt, torch.SymFloat)) else None
+    if isinstance(number, (torch.SymInt, torch.SymFloat)):
+        return torch.sym_float(number)  # type: ignore[no-untyped-call]
+    return None
 
 
 def _length(item: Any) -> Any:
