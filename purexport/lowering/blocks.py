@@ -18,7 +18,7 @@ from purexport.lowering.state import LowerCalls, State
 from purexport.lowering.support.pairs import Pair, from_interleaved, part_code, to_interleaved
 from purexport.lowering.tensor import sequence
 
-_NUMBERS = {int: dtypes.INT64, float: dtypes.FLOAT, bool: dtypes.BOOL}
+_NUMBERS = {int: dtypes.INT64, float: dtypes.DOUBLE, bool: dtypes.BOOL}
 
 
 def add_input(state: State, op: Emitter, value: AtenValue, name: str) -> None:

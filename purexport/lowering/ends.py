@@ -13,7 +13,8 @@ import torch
 
 from proto_schema.payload import Payload
 from proto_schema.sizes import Size
-from purexport.aten.graph import Input, TensorType, same_bytes
+from purexport import dtypes
+from purexport.aten.graph import Input, ScalarType, TensorType, same_bytes
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import ExportError, UnsupportedDtypeError
 from purexport.graph.ir import Value
@@ -58,13 +59,15 @@ def tensor_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Value 
     return op.const(tensor.detach(), name=name)
 
 
-def model_output(op: Emitter, name: str, found: Any) -> Value:
-    """An output of the graph, named `name`, for what stands for a result of the model.
+def model_output(op: Emitter, name: str, found: Any, output: Any) -> Value:
+    """An output of the graph, named `name`, for what stands for the result `output` of the model.
 
-    Raises ExportError for what is no tensor of ONNX.
+    A number is float32 outside of the graph, where it is float64.  Raises ExportError for what is no tensor of ONNX.
     """
     if isinstance(found, (bool, int, float)):
         found = op.const(found, code_of(found))
+    if isinstance(output, AtenValue) and output.type == ScalarType(float):
+        found = op.cast(found, dtypes.FLOAT)
     if isinstance(found, Pair):
         found = pairs.to_interleaved(op, found)
     if isinstance(found, Quantized):

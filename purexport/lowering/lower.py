@@ -186,7 +186,7 @@ class Walk:
             raise UnsupportedOperatorError(op.opset, state.gaps)
         for name, output in zip(graph.output_names, graph.outputs, strict=True):
             try:
-                op.graph.outputs.append(ends.model_output(op, name, state.argument(output)))
+                op.graph.outputs.append(ends.model_output(op, name, state.argument(output), output))
             except OpsetError as error:
                 state.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error), error.code))
         if state.gaps:

@@ -20,7 +20,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
+from purexport.torch_patches.batched import batched_calls_handed_to, call_of_batched_functions
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
+from purexport.torch_patches.conversions import conversions_recorded, replaced_conversions
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.fakes import counts_typed, implementations
@@ -125,6 +127,20 @@ PATCHES = (
         "the only maker of tensors that no mode hands on, and it would record the example's number of a size",
         (2, 0),
         range_of_torch,
+    ),
+    Patch(
+        batched_calls_handed_to,
+        "torch._functorch.apis.vmap_impl",
+        "the tracer cannot record one vmap inside another, and takes sizes inside one for numbers",
+        (2, 3),
+        call_of_batched_functions,
+    ),
+    Patch(
+        conversions_recorded,
+        "int, float and len, as modules of the model that convert sizes see them",
+        "Python makes numbers of sizes there, and the file would have those of the example",
+        (2, 0),
+        replaced_conversions,
     ),
     Patch(
         plain_attention,

@@ -7,6 +7,7 @@ where sizes are doubled.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,15 @@ def rounded(x: Tensor) -> Any:
     height, width = x.shape[-2:]
     up, down = math.ceil(height / 5), math.floor(width / 5)
     return x[:, :, :up], x[..., : down * 2], x[:, :, round(height / 4) :], x[..., math.trunc(width / 3) :]
+
+
+def exactly(x: Tensor) -> Any:
+    """In float32, which the tracer takes, 0.29 of 100 is 29, and 0.3 of it is more than 30."""
+    height, width = x.shape[-2:]
+    down, up = math.floor(height * 0.29), math.ceil(width * 0.3)
+    both = math.floor(height * 0.29 // 1.0 + (1 + height * 0.29) / 3)
+    smaller = functional.interpolate(x, scale_factor=(0.29, 0.25), mode="bilinear", recompute_scale_factor=True)
+    return x[:, :, :down], x[..., :up], x[..., :both], torch.ones_like(smaller), x[0].to(torch.int64) * (width * 0.3)
 
 
 def padded_to_windows(x: Tensor) -> Tensor:
@@ -90,8 +100,13 @@ def put_back(x: Tensor) -> Any:
     return functional.max_unpool2d(pooled, places, 2, output_size=x.shape[-2:])
 
 
+def _image(shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
 ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "rounded": (rounded, ANY),
+    "exactly": (exactly, ((2, 4, 100, 100), (2, 4, 50, 30))),
     "padded to windows": (padded_to_windows, ANY),
     "made of sizes": (made_of_sizes, ANY),
     "spaced": (spaced, ANY),
@@ -108,7 +123,7 @@ ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_sizes(name: str, route: str) -> None:
     function, others = ROWS[name]
-    images = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in (EXAMPLE, *others)]
+    images = [_image(shape) for shape in (EXAMPLE, *others)]
     program = purexport.export(
         function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture=route, opset_version=18
     )
@@ -128,6 +143,117 @@ def test_rounding_without_dynamic_axes() -> None:
     program = purexport.export(function, (torch.ones(3),), capture="trace")
     assert set(map(type, seen)) == {int}
     compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(3),), {})
+
+
+def test_numbers_of_sizes_without_dynamic_axes() -> None:
+    """Python gets what it would compute without a trace; float32 has 29, and more than 30."""
+    seen = []
+
+    def function(x: Tensor) -> Tensor:
+        size = x.shape[0]
+        seen.append(
+            [int(size * 0.29), math.floor(size * 0.29), size * 0.3 > 30.0, float(size * 0.29), size * 0.29 < 29]
+        )
+        return x[: int(size * 0.29)]
+
+    program = purexport.export(function, (torch.ones(100),), capture="trace")
+    assert [*map(float, seen[0])] == [28, 28, 0, 100 * 0.29, 1]
+    compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(100),), {})
+
+
+def converted(x: Tensor) -> Any:
+    """The builtins give numbers, whatever a tensor says."""
+    height, width = x.shape[-2:]
+    larger = functional.interpolate(x, size=(int(height * 1.3), int(width / 3)), mode="bilinear")
+    pieces = [x[:, :, : int(height * 0.29)], x[..., : math.ceil(float(width) / 5.0)], x[..., : len(x[0, 0]) // 2]]
+    return torch.ones_like(larger), *pieces, x / float(height), x[0].to(torch.int64) * float(width)
+
+
+def kinds(x: Tensor) -> Tensor:
+    """All else that the names stand for is as ever."""
+    size, kind = int(x.shape[2]), type(x.dim())
+    assert isinstance(3, int) and issubclass(bool, int) and kind == int and int("11", 2) == 3  # noqa: E721
+    assert int.from_bytes(b"a", "big") == 97 and {int: 1}[kind] == 1 and float("0.5") == 0.5 and len([1]) == 1
+    return x[:, :, : size // 2] * float(torch.tensor(2.0))
+
+
+def numbers_wanted(x: Tensor) -> Tensor:
+    """No tensor does here: the axis is held."""
+    if not isinstance(float(x.shape[2]), float):
+        raise TypeError
+    return x / float(x.shape[2])
+
+
+def told_apart(x: Tensor) -> Tensor:
+    size = float(x.shape[2])
+    return x / size if type(size) is float else x * size
+
+
+def _elsewhere() -> Function:
+    """A function of a module that the model's own imports from."""
+    namespace: dict[str, Any] = {"__name__": "elsewhere"}
+    exec("def divided(x):\n    return x / float(x.shape[2])", namespace)
+    function: Function = namespace["divided"]
+    return function
+
+
+divided = _elsewhere()
+
+
+CONVERTED: dict[str, tuple[Function, bool]] = {
+    "converted": (converted, True),
+    "kinds": (kinds, True),
+    "in another module": (lambda x: divided(x), True),
+    "numbers wanted": (numbers_wanted, False),
+    "told apart": (told_apart, False),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("route", CAPTURES)
+@pytest.mark.parametrize("name", CONVERTED)
+def test_conversions(name: str, route: str) -> None:
+    function, is_dynamic = CONVERTED[name]
+    images = [_image(shape) for shape in (EXAMPLE, (2, 4, 100, 10), (2, 4, 9, 14), (2, 4, 10, 31))]
+    program = purexport.export(
+        function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture=route, opset_version=18
+    )
+    data = program.model_proto.SerializeToString()
+    for image in images if is_dynamic else images[:1]:
+        compare_with_torch(function, data, (image,), {}, CHAIN)
+    size = program.model_proto.graph.input[0].type.tensor_type.shape.dim[2]
+    assert (size.dim_param or size.dim_value) == ("height" if is_dynamic else EXAMPLE[2])
+    assert int is builtins.int and float is builtins.float and len is builtins.len
+
+
+class _Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        return x / float(x.shape[0]) + self.count
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_conversions_leave_the_model_as_it_was() -> None:
+    """torch's program and the model are run to compare them."""
+    model = _Counting()
+    program = purexport.export(model, (torch.ones(3),), dynamic_axes={"x": {0: "n"}}, capture="export")
+    assert model.count == 0
+    found = run_ort(program.model_proto.SerializeToString(), [torch.ones(4).numpy()])
+    assert found[0].tolist() == [1.25] * 4
+
+
+def test_the_example_has_the_size_that_the_file_has() -> None:
+    def function(x: Tensor) -> Tensor:
+        down, also = math.floor(x.shape[0] * 0.29), math.floor(float(x.shape[0]) * 0.29)
+        return x[:down] + x[:also] if down < 29 else x
+
+    program = purexport.export(function, (torch.ones(100),), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    for size in (100, 10):
+        compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(size),), {})
 
 
 def test_rounding_of_other_numbers() -> None:

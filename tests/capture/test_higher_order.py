@@ -1,4 +1,4 @@
-"""Operators whose operands are programs: torch.cond, while_loop, scan and map, by torch.export.
+"""Operators whose operands are programs: torch.cond, while_loop, scan and map, by torch.export; vmap by a trace, too.
 
 A row is a program, an example and other arguments: other conditions, other numbers of steps, other sizes.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_rows
@@ -252,6 +253,45 @@ def vmap_writes(m: Any, x: Tensor) -> Any:
     return y
 
 
+def vmapped_mask(m: Any, x: Tensor) -> Tensor:
+    """As transformers makes masks: one vmap an axis, around a function of positions that looks into a tensor."""
+    places = torch.arange(x.shape[0]), torch.arange(1), torch.arange(x.shape[1]), torch.arange(x.shape[1])
+    positive = x > 0
+
+    def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (query - key < 2) & positive[row, key]
+
+    for axis in reversed(range(4)):
+        seen = torch.vmap(seen, in_dims=tuple(0 if one == axis else None for one in range(4)))
+    with TransformGetItemToIndex():
+        return seen(*places)
+
+
+def vmap_slices(m: Any, x: Tensor) -> Tensor:
+    return torch.vmap(lambda row: row[: row.shape[0] - 1] * row.sum() / row.shape[0])(x)
+
+
+def vmap_decides(m: Any, x: Tensor) -> Tensor:
+    """One row goes another way; torch notes none of it."""
+    return torch.vmap(lambda column: column * 2 if column.shape[0] == 1 else column - 1, in_dims=1, out_dims=1)(x)
+
+
+def vmap_gradients(m: Any, x: Tensor) -> Tensor:
+    return torch.vmap(torch.func.grad(lambda row: (m.first(row) ** 2).sum()))(x)
+
+
+def vmap_counts(m: Any, x: Tensor) -> Tensor:
+    if x.shape[1] != 3:  # a number that Python gets, and that does not change
+        raise ValueError
+    return torch.vmap(lambda row: sum(row * step for step in range(x.shape[0])))(x)
+
+
+def vmap_writes_outside(m: Any, x: Tensor) -> Tensor:
+    total = torch.zeros(3)
+    torch.vmap(lambda row: total.add_(1) + row)(x)
+    return total
+
+
 def autocast(m: Any, x: Tensor) -> Any:
     """Under autocast a matrix product casts its operands, which the program does not show."""
     with torch.autocast("cpu", dtype=torch.float16):
@@ -352,6 +392,38 @@ def test_program(program: Program, opset: int) -> None:
     )
     found = {node.op_type for node in made.model_proto.graph.node}
     assert set(program.nodes) <= found, f"{program.nodes} expected, the file has {sorted(found)}"
+
+
+BOTH_X = ({0: "rows", 1: "columns"},)
+OTHERS = [(_random(n, k),) for n, k in ((1, 4), (2, 3), (7, 5))]
+BATCHED = [
+    *(program for program in PROGRAMS if program.name.startswith("vmap")),
+    Program("vmap-mask", vmapped_mask, (X,), OTHERS, BOTH_X),
+    Program("vmap-mask-of-one", vmapped_mask, (X[:1],), OTHERS, BOTH_X),
+    Program("vmap-slices", vmap_slices, (X,), OTHERS, BOTH_X),
+    Program("vmap-gradients", vmap_gradients, (X,), SIZES, ROWS_X),
+    Program("vmap-static", vmapped_twice, (X,), SIGNS),
+    Program("vmap-decides", vmap_decides, (X[:1],)),
+]
+
+
+@pytest.mark.parametrize("program", BATCHED, ids=lambda program: program.name)
+def test_batched_functions_by_a_trace(program: Program) -> None:
+    options: dict[str, Any] = {"dynamic_shapes": (program.shapes,)} if program.shapes else {}
+    check_export(program.make(), program.args, capture="trace", opset=17, other_args=program.others, **options)
+
+
+def test_sizes_that_batched_functions_ask_for_are_held() -> None:
+    with pytest.warns(UserWarning, match=r"(?s)'rows'.*test_higher_order\.py"):
+        made = purexport.export(
+            _Model(vmap_counts).eval(), (X,), input_names=["x"], dynamic_axes={"x": {0: "rows"}}, capture="trace"
+        )
+    assert made.model_proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value == len(X)
+
+
+def test_a_write_of_a_batched_function_to_a_tensor_from_outside() -> None:
+    with pytest.raises(purexport.ExportError, match=r"writes to a tensor from outside \(aten\.add_.*return the new"):
+        purexport.export(_Model(vmap_writes_outside).eval(), (X,), capture="trace")
 
 
 def test_a_trace_refuses_and_auto_says_why() -> None:

@@ -38,6 +38,10 @@ class Case:
     said: bool = False
 
 
+# by other names these give numbers
+to_int, to_float = int, float
+
+
 def steps(x: Tensor) -> Tensor:
     total = torch.zeros(4)
     for i in range(x.shape[0]):
@@ -68,13 +72,13 @@ def attention_to_twice_as_many(x: Tensor) -> Tensor:
 
 def scaled_unless_empty(x: Tensor) -> Tensor:
     rows = x.shape[0]
-    return x * float(rows) if rows else x
+    return x * to_float(rows) if rows else x
 
 
 def written_to(x: Tensor) -> Tensor:
     """The size is the same at the end, whatever it was where Python asked for it."""
     rows = x.shape[0] * 1
-    number = float(rows)
+    number = to_float(rows)
     rows.clamp_(max=3) if isinstance(rows, Tensor) else rows
     return x * number
 
@@ -168,7 +172,7 @@ def turned_elsewhere(x: Tensor) -> Tensor:
 
 
 def rolled_or_turned(x: Tensor) -> Tensor:
-    return (-x if x.shape[0] > 4 else x).roll(int(x.shape[0]) // 2, 0)
+    return (-x if x.shape[0] > 4 else x).roll(to_int(x.shape[0]) // 2, 0)
 
 
 def rooted_or_turned(x: Tensor) -> Tensor:
@@ -207,9 +211,9 @@ def times(x: Tensor, number: int) -> Tensor:
 
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
-    "a whole root, which is that of twice the size, too": Case(lambda x: x * int(x.shape[0] ** 0.5), True),
+    "a whole root, which is that of twice the size, too": Case(lambda x: x * to_int(x.shape[0] ** 0.5), True),
     "a root of another size": Case(lambda x: x * math.sqrt(x.shape[1]), False),
-    "a rest of the size, which is 0 for its multiples, too": Case(lambda x: x * float(x.shape[0] % 3 + 1), True),
+    "a rest of the size, which is 0 for its multiples, too": Case(lambda x: x * to_float(x.shape[0] % 3 + 1), True),
     "a loop over the rows": Case(steps, True),
     "a loop over pieces of 64 rows": Case(in_pieces(64), True),
     "a loop over pieces of 1024 rows": Case(in_pieces(1024), True),
@@ -219,8 +223,8 @@ CASES = {
         lambda x: x + in_pieces(64)(x.T.reshape(4, -1)[:, :1].T), False
     ),
     "a number of rows beyond a bound": Case(lambda x: x * (1 if x.shape[0] <= 512 else 2), True),
-    "a tensor of that length": Case(lambda x: x + torch.arange(int(x.shape[0]))[:, None], True),
-    "a literal of the size": Case(lambda x: x / torch.tensor(float(x.shape[0])), True),
+    "a tensor of that length": Case(lambda x: x + torch.arange(to_int(x.shape[0]))[:, None], True),
+    "a literal of the size": Case(lambda x: x / torch.tensor(to_float(x.shape[0])), True),
     "the larger of two sizes": Case(lambda x: x * max(x.shape[0], x.shape[1]), True),
     "the larger of a ratio and 1, which may be the ratio": Case(larger_of_a_ratio, False, said=True),
     "an added loop of the size": Case(lambda x: x + sum(range(int(x.shape[0]))), True),

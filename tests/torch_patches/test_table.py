@@ -32,6 +32,8 @@ class Twice(torch.autograd.Function):
 
 # what a context takes; nothing where it is not named
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "batched_calls_handed_to": (handler,),
+    "conversions_recorded": ([{}], {int: lambda item: None}),
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),
     "conditions_handed_to": (lambda node: None,),

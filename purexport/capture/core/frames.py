@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
-from purexport.aten.graph import Frame, users_frame
+from purexport.aten.graph import INSIDE_TORCH, Frame, users_frame
 
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
 
@@ -20,6 +21,14 @@ def traced_frames(place: str) -> Iterator[Frame]:
 def users_line() -> Frame:
     """The line of the model that is running."""
     return users_frame(_frames(sys._getframe(1))) or ("", 0)
+
+
+def caller_of(builtin: str) -> dict[str, Any] | None:
+    """The namespace of the model's module that is calling a builtin by its name; None for other code."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and any(part in frame.f_code.co_filename for part in INSIDE_TORCH):
+        frame = frame.f_back
+    return frame.f_globals if frame is not None and builtin in frame.f_code.co_names else None
 
 
 def _frames(frame: FrameType | None) -> Iterator[Frame]:

@@ -12,7 +12,7 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from types import FunctionType
 from typing import Any
 
@@ -26,7 +26,7 @@ from purexport.capture.core.attributes import watched
 from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
 from purexport.capture.core.structures import Path, paths_of
-from purexport.capture.export import reader, specs
+from purexport.capture.export import conversions, reader, specs
 from purexport.capture.export.assumptions import Assumptions
 from purexport.capture.export.examples import enlarged
 from purexport.capture.export.refusals import Watch
@@ -53,17 +53,40 @@ def export_model(request: Request) -> Captured:
     labels = {name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)}
     declared = specs.ones_apart(flat.names, flat.tensors, declared)
     specs.refuse_differing(flat.names, flat.tensors, declared)
-    with watched(module) as assigned:
-        program, watch = _first_that_runs(module, flat, declared)
-    found = Assumptions(program, watch, flat.names, labels)
-    # an exported module runs without a call that the watch sees
-    captured = _captured(program, flat.names, found.symbols, watch.results or _output_paths(program))
-    # torch.export records an assignment in the outermost module as a write to its buffer
-    inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
-    captured.graph.assigned += [Assigned(item, None) for item in inner]
-    captured.remarks += found.remarks()
-    captured.notes += [*watch.remarks, *specs.said_of_ranges(request.dynamic_shapes)]
-    return captured
+
+    def attempt() -> tuple[Captured, Watch]:
+        with watched(module) as assigned:
+            program, watch = _first_that_runs(module, flat, declared)
+        found = Assumptions(program, watch, flat.names, labels)
+        # an exported module runs without a call that the watch sees
+        captured = _captured(program, flat.names, found.symbols, watch.results or _output_paths(program))
+        # torch.export records an assignment in the outermost module as a write to its buffer
+        inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
+        captured.graph.assigned += [Assigned(item, None) for item in inner]
+        captured.remarks += found.remarks()
+        captured.notes += [*watch.remarks, *specs.said_of_ranges(request.dynamic_shapes)]
+        return captured, watch
+
+    first: tuple[Captured, Watch] | ExportError
+    try:
+        first = attempt()
+    except ExportError as error:
+        first = error
+    if _holds(first) and not request.valueless:
+        with suppress(ExportError):
+            with conversions.kept(module):
+                captured, watch = attempt()
+            fewer = not isinstance(first, tuple) or len(watch.places) < len(first[1].places)
+            if fewer and conversions.computes(captured.program, module, request.args, request.kwargs):
+                return captured
+    if isinstance(first, ExportError):
+        raise first
+    return first[0]
+
+
+def _holds(outcome: tuple[Captured, Watch] | ExportError) -> bool:
+    """Whether a size is held fixed."""
+    return outcome.code == "dynamic-axis-held" if isinstance(outcome, ExportError) else bool(outcome[1].places)
 
 
 def with_dynamic_axes(request: Request) -> Request:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from purexport.capture.trace.fake_tensors import attributes, for_shapes, on_fake
 from purexport.capture.trace.specialized_axes import Found, Runs, Taken, specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
+from purexport.torch_patches.conversions import Namespace
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.torch_jit import ScriptModule, required, trace
 from purexport.torch_patches.tracer import after_failure
@@ -76,6 +77,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         return [_as_tensor(leaf) for _, leaf in found] + [tensor for _, tensor in changed]
 
     without: set[row_loops.Step] = set()
+    namespaces: list[Namespace] = []
 
     def record(
         tensors: Sequence[torch.Tensor], probe: bool = False, shapes_alone: bool = False, most: int | None = None
@@ -97,7 +99,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(
-                function, given, flat.names, state, modules, bool(axes), request.numbers, probe, rows, most
+                function, given, flat.names, state, modules, bool(axes), request.numbers, probe, rows, most, namespaces
             )
 
     def again(tensors: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
@@ -116,25 +118,47 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             warnings.simplefilter("ignore")
             return agreement.lines_of(function, flat.tensors, [tensor for _, _, tensor in state])
 
-    random = torch.get_rng_state()
-    recorded = record(flat.tensors)
-    if request.numbers:
-        _hold_numbers(request, flat, recorded, random)
-    if not recorded.calls_scripts:
+    def record_with_conversions(first: torchscript.Recorded) -> torchscript.Recorded:
+        """The trace in which `int` and `float` keep sizes; `first` where the model takes no tensors for numbers."""
+        namespaces.extend(first.namespaces)
+        with suppress(ExportError), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            torch.set_rng_state(random)
+            found = record(flat.tensors)
+            if len(found.results) == len(first.results) and all(map(_is_same, found.results, first.results)):
+                return found
+        return first
+
+    def captured_with_axes() -> tuple[Captured, Found | None]:
         graph = recorded.read()
         refuse_lost(graph, request.valueless)
         notes = [*recorded.notes, *recorded.of_rows]
         captured = Captured(
             graph, axes, notes, remarks=list(recorded.of_data), listed=listed[0], derived=request.derived
         )
-        names = list(paths), list(assigned)
+        names, found = (list(paths), list(assigned)), None
         if axes and (recorded.notes or recorded.asks_for_sizes):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
             asked = None if recorded.notes else recorded.asked
             runs = Runs(beside, lines) if fake is None else None
             taken = Taken(graph, recorded.decisions, asked, runs)
-            _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes, request.derived))
+            found = specialized_axes(taken, again, flat.tensors, flat.names, axes, request.derived)
+            _hold(captured, found)
         _name_outputs(graph, *names)
+        return captured, found
+
+    random = torch.get_rng_state()
+    recorded = record(flat.tensors)
+    if request.numbers:
+        _hold_numbers(request, flat, recorded, random)
+    if not recorded.calls_scripts:
+        captured, found = captured_with_axes()
+        if found and found.held and recorded.namespaces and fake is None:
+            first = recorded
+            recorded = record_with_conversions(first)
+            other, others = captured_with_axes() if recorded is not first else (captured, found)
+            if others is None or len(others.held) < len(found.held):
+                return other
         return captured
     captured = _interpreted(request, flat, recorded, record, axes)
     captured.listed = listed[0]

@@ -125,7 +125,9 @@ def _interpolated(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
     axes = range(2, given["input"].dim())
     factors = factor if isinstance(factor, (list, tuple)) else [factor for _ in axes]
     pairs = zip(axes, factors, strict=True)
-    size = [torch.floor(given["input"].shape[axis] * number).to(torch.int64) for axis, number in pairs]
+    size = [
+        torch.floor(given["input"].shape[axis].to(torch.float64) * number).to(torch.int64) for axis, number in pairs
+    ]
     return function(**{**given, "size": size, "scale_factor": None, "recompute_scale_factor": None})
 
 

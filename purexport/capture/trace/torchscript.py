@@ -23,12 +23,24 @@ from purexport.aten.graph import (
     Value,
 )
 from purexport.capture.core import prepacked, row_loops, single_calls
-from purexport.capture.core.frames import users_line
-from purexport.capture.trace import chosen_sizes, int_lists, onnx_operators, plain_forms, replay, setitem, sizes
+from purexport.capture.core.frames import caller_of, users_line
+from purexport.capture.trace import (
+    batched,
+    chosen_sizes,
+    exact_sizes,
+    int_lists,
+    onnx_operators,
+    plain_forms,
+    replay,
+    setitem,
+    sizes,
+)
 from purexport.capture.trace.nodes import inputs_behind, is_size
 from purexport.capture.trace.reader import Reader
 from purexport.errors import ExportError
+from purexport.torch_patches.batched import batched_calls_handed_to
 from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.conversions import Namespace, conversions_recorded
 from purexport.torch_patches.ranges import range_recorded
 from purexport.torch_patches.rounding import rounding_recorded
 from purexport.torch_patches.torch_jit import (
@@ -45,6 +57,7 @@ from purexport.torch_patches.tracer import module_paths, untraced
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 # where Python gets a number out of a tensor
 _NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
+_CONVERSIONS = {"__int__": "int", "__float__": "float", "__len__": "len"}
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
 # these alias without a sign of it, even in torch's count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
@@ -81,7 +94,8 @@ class Recorded:
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
     `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     `of_data` says where Python took a number of elements that the data decides, `of_rows` where it asked whether there
-    are any, in a loop over all rows.  `calls` is the number of calls of torch, those without an effect too.
+    are any, in a loop over all rows.  `calls` is the number of calls of torch, those without an effect too.  In
+    `namespaces`, those of modules of the model, Python converted sizes to numbers.
     """
 
     script: Any
@@ -96,6 +110,7 @@ class Recorded:
     of_data: list[str]
     of_rows: list[str]
     calls: int
+    namespaces: list[Namespace]
 
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
@@ -125,13 +140,15 @@ def trace(
     probe: bool = False,
     rows: row_loops.Rows | None = None,
     most: int | None = None,
+    namespaces: Sequence[Namespace] = (),
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
     sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
     `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.  `rows` records
-    loops over rows.  Raises TooManyCallsError where the model makes more than `most` calls of torch.
+    loops over rows.  In the `namespaces` of modules `int`, `float` and `len` keep sizes.  Raises TooManyCallsError
+    where the model makes more than `most` calls of torch.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -142,7 +159,14 @@ def trace(
         warnings.simplefilter("always", category=TracerWarning)
         visible = _Visible(dynamic, caught, rows or row_loops.Rows(), most)
         sized = visible.may_change
-        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(sized), range_recorded(sized):
+        with (
+            functions_handed_to(visible.call),
+            batched_calls_handed_to(visible.batched),
+            conversions_recorded(namespaces, visible.conversions()),
+            module_paths(scopes),
+            rounding_recorded(sized),
+            range_recorded(sized),
+        ):
 
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})
@@ -168,6 +192,8 @@ def trace(
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
     asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
+    if visible.has_batched:  # the numbers that such functions got are not among these
+        asked = None
     return Recorded(
         graph,
         inputs,
@@ -181,6 +207,7 @@ def trace(
         list(visible.of_data),
         list(visible.of_rows),
         visible.calls,
+        visible.namespaces,
     )
 
 
@@ -223,6 +250,9 @@ class _Visible:
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
+        self.has_batched = False
+        self.exact = exact_sizes.ExactSizes()
+        self.namespaces: list[Namespace] = []
         self.decisions: list[Decision] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
@@ -263,6 +293,8 @@ class _Visible:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         if self.most is not None and self.calls >= self.most:
             raise TooManyCallsError(f"the model makes {self.most} calls and more")
+        if self.has_batched and tracing_state() is None:  # what a batched function calls is recorded later
+            return function(*args, **kwargs)
         before = len(self.caught)
         name = getattr(function, "__name__", "")
         if self.rows.runs:
@@ -271,6 +303,8 @@ class _Visible:
             result = self._call(function, name, args, kwargs)
         else:  # torch writes down every frame for every operator, so one frame less is a gain
             result = function(*args, **kwargs)
+        if name in exact_sizes.NAMES:
+            result = self.exact.result(function, name, args, kwargs, result)
         self.calls += len(result) if isinstance(result, (list, tuple)) else 1  # pieces cost as much as calls
         if name == "__format__" and args[0].dim() == 0 and is_size(args[0]):  # the text of a message
             with untraced():
@@ -280,14 +314,20 @@ class _Visible:
             self._forget(before)
         if name in _NUMBERS and self.numbers:
             self._hold(name, args[0])
+        if name in _CONVERSIONS and self.dynamic:
+            self._note_namespace(_CONVERSIONS[name], args[0])
         if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
+            number = self.exact.of(args[0])
+            if number is not args[0]:
+                with untraced():
+                    result = type(result)(number.item())
             if self.chosen_sizes.is_chosen(args[0]):
                 answer = self._chosen(name, args[0])
                 if answer is not None:
                     self._forget(before)
                     return answer
-            place = self._note(args[0], result)
+            place = self._note(number, result)
             if name == "__bool__":
                 self.decisions.append(Decision("{}:{}".format(*users_line()), result, place))
             self._forget(before)
@@ -295,6 +335,37 @@ class _Visible:
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = users_line()
         return result
+
+    def batched(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a function that `torch.vmap` made, which may ask for sizes in a way that nobody sees."""
+        self.has_batched = self.asks_for_sizes = True
+        return batched.called(original, args, kwargs)
+
+    def conversions(self) -> dict[Any, Any]:
+        """What `int`, `float` and `len` give of a size that may change; None of anything else."""
+        return {int: self._whole, float: self._fraction, len: self._length}
+
+    def _whole(self, item: Any) -> torch.Tensor | None:
+        return self.exact.whole(item) if self._may_convert(item) else None
+
+    def _fraction(self, item: Any) -> torch.Tensor | None:
+        return self.exact.fraction(item) if self._may_convert(item) else None
+
+    def _may_convert(self, item: Any) -> bool:
+        scalar = isinstance(item, torch.Tensor) and not item.dim() and tracing_state() is not None
+        return scalar and self.may_change(item) and not self.chosen_sizes.is_chosen(item)
+
+    def _length(self, item: Any) -> Any:
+        has_rows = isinstance(item, torch.Tensor) and item.dim() and tracing_state() is not None
+        return item.size(0) if has_rows and self.dynamic else None
+
+    def _note_namespace(self, builtin: str, tensor: torch.Tensor) -> None:
+        """Note in which module Python makes a number of a size."""
+        if builtin != "len" and not self._may_convert(tensor):
+            return
+        namespace = caller_of(builtin)
+        if namespace is not None and not any(namespace is one for one in self.namespaces):
+            self.namespaces.append(namespace)
 
     def _rows(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.rows.call(function, name, args, kwargs)

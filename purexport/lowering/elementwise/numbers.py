@@ -1,6 +1,6 @@
 """Arithmetic on numbers that the graph computes: sizes of dynamic axes and what follows from them.
 
-Numbers are zero-dim int64, float or bool values. Where every operand is known, the lowering has computed the result
+Numbers are zero-dim int64, float64 or bool values. Where every operand is known, the lowering has computed the result
 already. Python's `//` and `%` round towards minus infinity, ONNX's integer Div towards zero.
 """
 
@@ -27,7 +27,7 @@ def _pair(op: Emitter, a: Any, b: Any) -> tuple[Value, Value]:
     floats = any(
         isinstance(item, float) or (isinstance(item, Value) and dtypes.is_floating(item.dtype)) for item in (a, b)
     )
-    dtype = dtypes.FLOAT if floats else dtypes.INT64
+    dtype = dtypes.DOUBLE if floats else dtypes.INT64
     return op.like(a, Value(dtype)), op.like(b, Value(dtype))
 
 
@@ -53,9 +53,9 @@ def mul(op: Emitter, a: Any, b: Any) -> Value:
 def div(op: Emitter, a: Any, b: Any) -> Value:
     """aten::div.int(int a, int b) -> float
 
-    True division: the result is a float32 number.
+    True division: the result is a float64 number.
     """
-    as_float = Value(dtypes.FLOAT)
+    as_float = Value(dtypes.DOUBLE)
     return op.Div(op.like(a, as_float), op.like(b, as_float))
 
 
@@ -82,9 +82,9 @@ def remainder_number(op: Emitter, a: Any, b: Any) -> Value:
 def pow_number(op: Emitter, a: Any, b: Any) -> Value:
     """aten::pow.int(int a, int b) -> float
 
-    The result is a float32 number.
+    The result is a float64 number.
     """
-    as_float = Value(dtypes.FLOAT)
+    as_float = Value(dtypes.DOUBLE)
     return op.Pow(op.like(a, as_float), op.like(b, as_float))
 
 
@@ -101,7 +101,7 @@ def pow_int(op: Emitter, a: Any, b: Any) -> Value:
 @lower("aten::sqrt.int", "aten::sqrt.float", "aten::sqrt.Scalar")
 def sqrt(op: Emitter, a: Any) -> Value:
     """aten::sqrt.int(int a) -> float"""
-    return op.Sqrt(op.cast(a, dtypes.FLOAT))
+    return op.Sqrt(op.cast(a, dtypes.DOUBLE))
 
 
 @lower("aten::floor.int", "aten::floor.float", "aten::floor.Scalar")
@@ -122,7 +122,7 @@ def round_number(op: Emitter, a: Any) -> Value:
 
     Ties go to the even number.
     """
-    return round_rule(op, op.cast(a, dtypes.FLOAT))
+    return round_rule(op, op.cast(a, dtypes.DOUBLE))
 
 
 @lower("prim::abs.int", "prim::abs.float", "prim::abs.Scalar")
@@ -224,24 +224,24 @@ def to_int(op: Emitter, a: Any) -> Value:
 def item(op: Emitter, self: Value) -> Value:
     """aten::item(Tensor self) -> Scalar
 
-    The result is int64, float32 or bool, as all numbers are here.
+    The result is int64, float64 or bool, as all numbers are here.
     """
     scalar: Value = _zero_dim(op, self)
     if self.dtype == dtypes.BOOL:
         return scalar
-    return op.cast(scalar, dtypes.FLOAT if dtypes.is_floating(self.dtype) else dtypes.INT64)
+    return op.cast(scalar, dtypes.DOUBLE if dtypes.is_floating(self.dtype) else dtypes.INT64)
 
 
 @lower("aten::Float.Scalar", "aten::Float.Tensor", "aten::FloatImplicit")
 def to_float(op: Emitter, a: Any) -> Value:
     """aten::Float.Scalar(Scalar a) -> float"""
-    return op.cast(_zero_dim(op, a), dtypes.FLOAT)
+    return op.cast(_zero_dim(op, a), dtypes.DOUBLE)
 
 
 @lower("aten::ScalarImplicit")
 def to_number(op: Emitter, a: Any) -> Value:
     """aten::ScalarImplicit(Tensor a) -> Scalar"""
-    scalar: Value = _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    scalar: Value = _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.DOUBLE)
     return scalar
 
 
