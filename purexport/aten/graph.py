@@ -198,7 +198,7 @@ class Call:
     carried values.  The arguments of the call are `most` (None: no bound), `condition` and `carried`.
     `prim::Scan` has one block, which runs on the rows of the tensors `rows`, one after the other.  Its inputs are the
     carried values (`init` at first) and one row of each tensor.  Its outputs are the carried values and the values that
-    are stacked.
+    are stacked.  Without rows, `count` says how many steps there are, and the last input is the number of the step.
     """
 
     target: str
@@ -261,6 +261,14 @@ class AtenGraph:
 
     def __str__(self) -> str:
         return format_graph(self)
+
+
+def every_call(calls: Iterable[Call]) -> Iterator[Call]:
+    """The calls, each followed by those of its blocks."""
+    for call in calls:
+        yield call
+        for block in call.blocks:
+            yield from every_call(block.calls)
 
 
 def values_in(args: Iterable[Arg]) -> Iterator[Value]:

@@ -9,6 +9,8 @@ aliases, so a write that would show the difference is refused.
 
 The body of a loop is read again and again until a reading finds nothing new: no further storage that is written, and no
 further variable that becomes another tensor.
+
+A `prim::Scan` writes to nothing from outside.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Order:
             for block in call.blocks:
                 self._calls(block.calls)
                 self._use(block.outputs)
-                if call.target == "prim::Loop":
+                if call.target != "prim::If":
                     self.last_use.update(dict.fromkeys(block.outer(), len(self.positions)))
 
     def _use(self, args: Any) -> None:
@@ -52,11 +54,8 @@ class Order:
 
 
 def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
-    """Read `prim::If` or `prim::Loop`; `args` are its arguments with their current values."""
-    if call.target == "prim::If":
-        _branch(run, call, args)
-    else:
-        _loop(run, call, args)
+    """Read `prim::If`, `prim::Loop` or `prim::Scan`; `args` are its arguments with their current values."""
+    {"prim::If": _branch, "prim::Loop": _loop, "prim::Scan": _scan}[call.target](run, call, args)
 
 
 @dataclass
@@ -128,6 +127,17 @@ def _doubt(call: Call) -> str:
         f"the {what} at {call.source} may or may not have given another name to; call .clone() on what comes out of "
         f"the {what}, or on what goes in"
     )
+
+
+def _scan(run: Pass, call: Call, args: dict[str, Any]) -> None:
+    """Its body writes to what it made itself, and to nothing else (`capture.trace.rolled`, and torch's own scan)."""
+    (block,) = call.blocks
+    for value in block.inputs:
+        run.aliases[value] = Alias(value, depth=run.journal.depth + 1)
+    body = _read(run, block, {})
+    assert not body.written.values, "a scan writes to its own tensors only"
+    run.calls.append(Call(call.target, args, call.outputs, call.source, [body.block]))
+    _outputs(run, call, [[] for _ in call.outputs])
 
 
 @dataclass

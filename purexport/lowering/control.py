@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from purexport import dtypes
-from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType, Type
+from purexport.aten.graph import Block, Call, ScalarType, SequenceType, TensorType, Type
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.blocks import add_input, fill, from_border, to_border, typed
@@ -83,12 +83,34 @@ def _scan(
     types = [value.type for value in call.outputs]
     count, rows = len(arguments["init"]), arguments["rows"]
     inside = op.subgraph()
+    if not rows:
+        return _steps(state, op, call, arguments, lower_calls)
     for value, name in zip(block.inputs, ["carried"] * count + ["row"] * len(rows), strict=True):
         add_input(state, inside, value, name)
     fill(state, inside, block, [*types[:count], *map(_row, types[count:])], lower_calls)
     start = [to_border(op, item, type_) for item, type_ in zip(arguments["init"], types, strict=False)]
     given = [to_interleaved(op, row) if isinstance(row, Pair) else row for row in rows]
     return op.multi("Scan", *start, *given, outputs=len(types), body=inside.graph, num_scan_inputs=len(rows))
+
+
+def _steps(
+    state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
+) -> Sequence[Value]:
+    """A scan without rows is a Loop of ONNX, whose Scan takes no step at least in ONNX Runtime."""
+    (block,) = call.blocks
+    types = [value.type for value in call.outputs]
+    *carried, step = block.inputs
+    inside = op.subgraph()
+    add_input(state, inside, step, "step")
+    inside.graph.inputs.append(Value(dtypes.BOOL, (), name="condition"))
+    for value in carried:
+        add_input(state, inside, value, "carried")
+    rows = [*types[: len(carried)], *map(_row, types[len(carried) :])]
+    whole = Block(block.calls, [True, *block.outputs], block.inputs)
+    fill(state, inside, whole, [ScalarType(bool), *rows], lower_calls)
+    start = [to_border(op, item, type_) for item, type_ in zip(arguments["init"], types, strict=False)]
+    most = op.like(arguments["count"], Value(dtypes.INT64))
+    return op.multi("Loop", most, op.const(True, dtypes.BOOL), *start, outputs=len(types), body=inside.graph)
 
 
 def _row(type_: Type) -> Type:

@@ -115,6 +115,8 @@ class Example(Scope):
             self._squeeze_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)
+        if call.target == "prim::Scan":
+            self._begin_as_given(call, arguments["init"])
         if "chunks" in arguments:
             self._hold_the_number_of_chunks(arguments["chunks"])
         if has_data_dependent_size(call) or _follows_sizes(call, arguments):
@@ -143,6 +145,13 @@ class Example(Scope):
         number = None if size is None else self.at_example(size)
         if isinstance(size, Size) and number is not None and not any(map(self._is_fresh, size.symbols)):
             self.learn(size, number)
+
+    def _begin_as_given(self, call: Call, init: Sequence[Any]) -> None:
+        """The carried values of a loop have the sizes with which they begin, also where these can change."""
+        for value, start in zip(call.blocks[0].inputs, init, strict=False):
+            shape = _shape_of(start)
+            if shape is not None and isinstance(value.type, TensorType):
+                value.type = TensorType(value.type.dtype, shape)
 
     def _hold_the_number_of_chunks(self, chunks: Any) -> None:
         """A number of chunks that follows from a size is that of the example: so many pieces were recorded."""

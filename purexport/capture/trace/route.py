@@ -33,7 +33,8 @@ from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import agreement, torchscript
 from purexport.capture.trace.fake_tensors import attributes, for_shapes, on_fakes, paused, refuse_lost
-from purexport.capture.trace.specialized_axes import Found, Runs, Taken, specialized_axes
+from purexport.capture.trace.rolled import rolled
+from purexport.capture.trace.specialized_axes import Again, Found, Runs, Taken, specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.conversions import Namespace
@@ -137,12 +138,24 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             graph, axes, notes, remarks=list(recorded.of_data), listed=listed[0], derived=request.derived
         )
         names, found = (list(paths), list(assigned)), None
-        if axes and (recorded.notes or recorded.asks_for_sizes):
+        asks = recorded.notes or recorded.asks_for_sizes
+        if axes and (asks or any(call.target == "aten::unbind.int" for call in graph.calls)):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
             asked = None if recorded.notes else recorded.asked
             runs = Runs(beside, lines) if fake is None else None
             taken = Taken(graph, recorded.decisions, asked, runs)
-            found = specialized_axes(taken, again, flat.tensors, flat.names, axes, request.derived)
+            given = flat.tensors, flat.names, axes, request.derived
+            # the pieces of an axis that is taken apart are as many as in the example
+            found = specialized_axes(taken, again, *given) if asks else Found([], [], [])
+            loops = rolled(graph) if found.held or not asks else None
+            if loops is not None:
+                with suppress(_StepsDifferError):
+                    in_loops = _in_loops(again, graph, loops)
+                    other = specialized_axes(Taken(loops, recorded.decisions), in_loops, *given)
+                    if len(other.held) < max(len(found.held), 1):
+                        captured.graph = graph = loops
+                        found = other
+                        found.notes += _loops_of(graph)
             _hold(captured, found)
         _name_outputs(graph, *names)
         return captured, found
@@ -164,6 +177,39 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     captured.listed = listed[0]
     _name_outputs(captured.graph, paths, assigned)
     return captured
+
+
+class _StepsDifferError(Exception):
+    """At other sizes the steps of a loop are no longer the same."""
+
+
+def _in_loops(again: Again, graph: AtenGraph, loops: AtenGraph) -> Again:
+    """The traces at other sizes with their steps as loops; `graph` is that of the example, with `loops` in it.
+
+    A single step shows no loop, and nothing is said of it.  Raises _StepsDifferError where more steps than those of the
+    example are not the same loops.
+    """
+    targets = [call.target for call in loops.calls]
+
+    def taken(tensors: list[torch.Tensor], shapes_alone: bool) -> Taken:
+        try:
+            other = again(tensors, shapes_alone)
+        except ExportError as error:  # of too many calls, too: there are as many as steps, which need not be seen all
+            raise ExportError(str(error), code=error.code) from None
+        found = rolled(other.graph, least=2)
+        if len(other.graph.calls) > len(graph.calls):
+            if found is None or [call.target for call in found.calls] != targets:
+                raise _StepsDifferError
+        elif found is None:
+            raise ExportError("one step shows no loop", code="trace-cannot-record")
+        return Taken(found, other.decisions)
+
+    return taken
+
+
+def _loops_of(graph: AtenGraph) -> list[str]:
+    loops = [call for call in graph.calls if call.target == "prim::Scan"]
+    return [f"the steps at {call.source} are a Loop of the file, as many as the axis is long" for call in loops]
 
 
 def _interpreted(

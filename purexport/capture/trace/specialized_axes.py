@@ -29,7 +29,7 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived, Specialised
-from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value
+from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value, every_call
 from purexport.capture.trace import probes
 from purexport.capture.trace.agreement import Compared, Lines
 from purexport.capture.trace.probes import Sizes
@@ -183,7 +183,7 @@ class _Search:
     def become_small(self) -> None:
         """Change all sizes to 1; label by label where that shows another constant."""
         together = self.first_that_fits([probes.smallest(self.sizes, self.sizes)])
-        if together is not None and together.places:
+        if together is None or together.places:
             self.label_by_label(together, lambda label: [probes.smallest(self.sizes, [label])])
         self.note(together)
 
@@ -413,7 +413,7 @@ class _Difference:
         self.constants = [_constants(one.graph), _constants(other.graph)]
         self.places: list[str] = []
         self.first_other: str | None = None  # the place of the first call that only one of the two makes
-        calls = one.graph.calls, other.graph.calls
+        calls = list(every_call(one.graph.calls)), list(every_call(other.graph.calls))
         if [call.target for call in calls[0]] == [call.target for call in calls[1]]:
             origins = [_origins(one.graph), _origins(other.graph)]
             before = Source()
@@ -442,7 +442,7 @@ class _Difference:
 
     def _compare_by_line(self) -> None:
         without_line: list[tuple[int, str]] = []  # and after how many places
-        for key, mine, theirs in _matched(self.one.graph.calls, self.other.graph.calls):
+        for key, mine, theirs in _matched(*(list(every_call(taken.graph.calls)) for taken in (self.one, self.other))):
             source = (mine or theirs)[0].source
             place = str(source)
             if not mine or not theirs:
@@ -464,7 +464,13 @@ class _Difference:
     def _compare(self, mine: Call, theirs: Call, before: Source, origins: Any) -> None:
         """Note the place of two calls with other constants.  A further element of a list comes from the call before."""
         without = _without_effect(theirs)
-        args = [[arg for name, arg in call.args.items() if name not in without] for call in (mine, theirs)]
+        args = [
+            [
+                *(arg for name, arg in call.args.items() if name not in without),
+                *(block.outputs for block in call.blocks),
+            ]
+            for call in (mine, theirs)
+        ]
         if not self._same(args[0], args[1], origins):
             self.places.append(str(before if theirs.target == "prim::getitem" else mine.source))
 
@@ -540,7 +546,11 @@ def _constants(graph: AtenGraph) -> dict[Value, torch.Tensor]:
 
 def _origins(graph: AtenGraph) -> dict[Value, tuple[int, int]]:
     """Where each value comes from: the position of its call, and its position among the results."""
-    found = {value: (at, place) for at, call in enumerate(graph.calls) for place, value in enumerate(call.outputs)}
+    found: dict[Value, tuple[int, int]] = {}
+    for at, call in enumerate(every_call(graph.calls)):
+        found |= {value: (at, place) for place, value in enumerate(call.outputs)}
+        given = [value for block in call.blocks for value in block.inputs]
+        found |= {value: (at, -1 - place) for place, value in enumerate(given)}
     inputs = [item.value for item in graph.inputs if item.kind != "constant"]
     return found | {value: (-1, place) for place, value in enumerate(inputs)}
 
