@@ -132,7 +132,7 @@ class Written(nn.Module):
 
 
 class WrittenLater(nn.Module):
-    """What the steps made is written to before it is stacked."""
+    """What the last step made is written to before it is stacked, so that this step stays outside of the loop."""
 
     def forward(self, x: Tensor) -> Any:
         state, states = torch.zeros(x.shape[0], 4), []
@@ -163,11 +163,8 @@ class Row:
 
 
 ROWS = [
-    *map(Row, (Cell, Pieces, Backward, FromTheSecond, Selective)),
-    *(
-        Row(model, loops=False)
-        for model in (Growing, EverySecond, OtherStep, OtherLater, Written, WrittenLater, NotToTheEnd)
-    ),
+    *map(Row, (Cell, Pieces, Backward, FromTheSecond, Selective, WrittenLater)),
+    *(Row(model, loops=False) for model in (Growing, EverySecond, OtherStep, OtherLater, Written, NotToTheEnd)),
 ]
 
 

@@ -617,6 +617,12 @@ v3 = v0.flatten()
         {"x0": ("float64", (4, 3)), "x1": ("float32", (4, 3))},
     ),
     Found(
+        "a-loss-of-whole-numbers",
+        "v0 = torch.ops.aten.l1_loss(x0, x1, 2)",
+        "v0",
+        {"x0": ("int32", (4,)), "x1": ("int32", (4,))},
+    ),
+    Found(
         "adaptive-pools-without-channels",
         "v0 = F.adaptive_max_pool2d(torch.ops.aten.narrow_copy(x0, -3, 1, 0), 2)",
         "v0",

@@ -255,12 +255,13 @@ class _Loop:
         return _Before(made, items[0])
 
     def _piece(self, items: Sequence[Value]) -> _Piece:
-        taken = [self.calls.get(item) for item in items]
-        lists = {call.args["list"] if call is not None and call.target == "prim::getitem" else None for call in taken}
-        apart = self.calls.get(next(iter(lists))) if len(lists) == 1 and None not in lists else None
+        calls = [self.calls.get(item) for item in items]
+        taken = [call for call in calls if call is not None and call.target == "prim::getitem"]
+        lists = {call.args["list"] for call in taken}
+        apart = self.calls.get(lists.pop()) if len(taken) == len(items) and len(lists) == 1 else None
         if apart is None or apart.target != "aten::unbind.int":
             raise _NoLoopError
-        index = self._taken([call.args["index"] for call in taken if call is not None])
+        index = self._taken([call.args["index"] for call in taken])
         if not isinstance(index, _Counted):
             raise _NoLoopError
         return _Piece(apart.args["self"], apart.args["dim"], index, items[0])

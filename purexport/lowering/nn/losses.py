@@ -28,7 +28,10 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 def _reduced(op: Emitter, loss: Value, reduction: int) -> Value:
     if reduction == _NONE:
         return loss
-    return op.ReduceMean(loss, keepdims=0) if reduction == _MEAN else op.ReduceSum(loss, keepdims=0)
+    if reduction == _MEAN:
+        return op.ReduceMean(loss, keepdims=0)
+    # torch sums whole numbers as int64
+    return op.ReduceSum(loss if dtypes.is_floating(loss.dtype) else op.cast(loss, dtypes.INT64), keepdims=0)
 
 
 def _at_least(op: Emitter, value: Value, bound: float) -> Value:

@@ -54,17 +54,17 @@ def times(op: Emitter, one: Any, other: Any) -> Any:
 def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     """`value` reshaped to `sizes` (ints or values, at most one -1), with as few nodes as possible."""
     known = [op.known(size) for size in sizes]
-    computed = [position for position, size in enumerate(known) if not isinstance(size, int)]
+    computed = {position: size for position, size in enumerate(known) if not isinstance(size, int)}
     numbers = [size for size in known if isinstance(size, int)]
     if 0 in numbers:
         # an empty tensor has no elements to keep; ONNX Reshape would copy the size of the input for a 0
         return full(op, known, 0, value.dtype or dtypes.FLOAT)
     if len(computed) == 1 and -1 not in numbers:
-        known[computed[0]] = -1  # the one size that Reshape computes from the others
-        computed = []
-    zero = -1 not in numbers and any(_may_be_another_zero(op, value, known[place], place) for place in computed)
+        known[next(iter(computed))] = -1  # the one size that Reshape computes from the others
+        computed = {}
+    zero = -1 not in numbers and any(_may_be_another_zero(op, value, *item) for item in computed.items())
     says_zero = op.has("Reshape", "allowzero")
-    if zero and not says_zero and any(_may_vanish(op, known[place]) for place in computed):
+    if zero and not says_zero and any(_may_vanish(op, size) for size in computed.values()):
         op.remark(
             "has a computed size that may be 0, which Reshape can say from opset 14 on; where it is 0, the file stops "
             "with an error"
@@ -72,7 +72,7 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     return op.Reshape(value, op.ints(known), allowzero=1 if zero and says_zero else None)
 
 
-def _may_be_another_zero(op: Emitter, value: Value, size: Value, place: int) -> bool:
+def _may_be_another_zero(op: Emitter, value: Value, place: int, size: Value) -> bool:
     """Whether a computed size can be 0 where the size of `value` at its place, which Reshape takes for it, is not."""
     same = value.shape is not None and place < value.rank and size.content == (value.shape[place],)
     return not same and not op.is_at_least(size, 1)
