@@ -1,4 +1,7 @@
-"""A Python loop over a dynamic length is unrolled by a trace and by torch.export: the axis is static, and said so."""
+"""A Python loop over a dynamic length: a trace makes one Loop of it where it can (`test_rolled`).
+
+Else, and by torch.export, it is unrolled: the axis is static, and said so.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,26 @@ def by_while(x: Tensor) -> Tensor:
     return state
 
 
-@pytest.mark.parametrize("route", CAPTURES)
-@pytest.mark.parametrize("scan", [by_number, by_unbind, by_pairs, by_chunk, by_while])
+SCANS = [by_number, by_unbind, by_pairs, by_chunk, by_while]
+AXES = {"x": {0: "batch", 1: "length"}}
+
+
+@pytest.mark.parametrize("scan", [scan for scan in SCANS if scan is not by_chunk])
+@pytest.mark.filterwarnings("ignore")
+def test_a_length_that_a_trace_counts_stays(scan: Callable[[Tensor], Tensor]) -> None:
+    program = purexport.export(scan, (torch.randn(2, 6, 3),), input_names=["x"], dynamic_axes=AXES, capture="trace")
+    for batch, length in ((4, 6), (1, 1), (3, 9)):
+        other = torch.randn(batch, length, 3)
+        torch.testing.assert_close(program(other)[0], scan(other))
+
+
+@pytest.mark.parametrize(
+    ("scan", "route"), [(scan, route) for scan in SCANS for route in CAPTURES if scan is by_chunk or route != "trace"]
+)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_length_that_a_loop_runs_over_is_held(scan: Callable[[Tensor], Tensor], route: str) -> None:
-    axes = {"x": {0: "batch", 1: "length"}}
     with pytest.warns(UserWarning, match="axis 'length' was declared dynamic, but the model holds it at 6"):
-        program = purexport.export(scan, (torch.randn(2, 6, 3),), input_names=["x"], dynamic_axes=axes, capture=route)
+        program = purexport.export(scan, (torch.randn(2, 6, 3),), input_names=["x"], dynamic_axes=AXES, capture=route)
     other = torch.randn(4, 6, 3)
     torch.testing.assert_close(program(other)[0], scan(other))
     with pytest.raises(Exception, match="invalid dimensions"):
