@@ -120,6 +120,27 @@ class OtherLater(nn.Module):
         return state
 
 
+class Squares(nn.Module):
+    """The numbers of the steps do not follow each other evenly."""
+
+    def forward(self, x: Tensor) -> Any:
+        state = torch.zeros(x.shape[0], 4)
+        for step in range(x.shape[1]):
+            state = state + x[:, step] * (step * step)
+        return state
+
+
+class Middle(nn.Module):
+    """What a step before the last made is used behind the loop."""
+
+    def forward(self, x: Tensor) -> Any:
+        state, states = torch.zeros(x.shape[0], 4), []
+        for step in range(x.shape[1]):
+            state = torch.tanh(state + x[:, step])
+            states.append(state)
+        return states[1] + state
+
+
 class Written(nn.Module):
     """A step writes to a tensor from outside."""
 
@@ -139,7 +160,7 @@ class WrittenLater(nn.Module):
         for step in range(x.shape[1]):
             state = torch.tanh(state + x[:, step])
             states.append(state)
-        state.mul_(2)
+        state[:1].mul_(2)
         return torch.stack(states, 1)
 
 
@@ -164,7 +185,10 @@ class Row:
 
 ROWS = [
     *map(Row, (Cell, Pieces, Backward, FromTheSecond, Selective, WrittenLater)),
-    *(Row(model, loops=False) for model in (Growing, EverySecond, OtherStep, OtherLater, Written, NotToTheEnd)),
+    *(
+        Row(model, loops=False)
+        for model in (Growing, EverySecond, OtherStep, OtherLater, Squares, Middle, Written, NotToTheEnd)
+    ),
 ]
 
 
@@ -181,8 +205,13 @@ def test_loops_over_an_axis(row: Row) -> None:
             input_names=["x"],
             dynamic_axes={"x": {0: "batch", 1: "time"}},
         )
-    loops = [node.op_type for node in exported.model_proto.graph.node if node.op_type == "Loop"]
-    assert loops == ["Loop"] * row.loops
+    loops = [node for node in exported.model_proto.graph.node if node.op_type == "Loop"]
+    assert len(loops) == row.loops
+    for value in (value for node in loops for item in node.attribute for value in item.g.input):
+        assert [size.dim_value or 0 for size in value.type.tensor_type.shape.dim[:1]] in (
+            [],
+            [0],
+        )  # no batch of the example
     held = any("the file takes that size only" in text and "'time'" in text for text in exported.report.warnings)
     assert held is not row.loops
     assert any("are a Loop of the file" in text for text in exported.report.warnings) is row.loops

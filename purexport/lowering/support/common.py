@@ -59,30 +59,34 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     if 0 in numbers:
         # an empty tensor has no elements to keep; ONNX Reshape would copy the size of the input for a 0
         return full(op, known, 0, value.dtype or dtypes.FLOAT)
-    if len(computed) == 1 and -1 not in numbers:
-        known[next(iter(computed))] = -1  # the one size that Reshape computes from the others
-        computed = {}
-    zero = -1 not in numbers and any(_may_be_another_zero(op, value, *item) for item in computed.items())
-    says_zero = op.has("Reshape", "allowzero")
-    if zero and not says_zero and any(_may_vanish(op, size) for size in computed.values()):
-        op.remark(
-            "has a computed size that may be 0, which Reshape can say from opset 14 on; where it is 0, the file stops "
-            "with an error"
-        )
-    return op.Reshape(value, op.ints(known), allowzero=1 if zero and says_zero else None)
+    if -1 in numbers:
+        return op.Reshape(value, op.ints(known))
+    zeros = [place for place, size in computed.items() if _may_be_zero(op, size)]
+    left = zeros or list(computed)
+    if len(left) == 1:
+        known[left[0]] = -1  # the one size that Reshape computes from the others
+    if len(zeros) < 2 or all(_is_size_of(value, place, computed[place]) for place in zeros):
+        return op.Reshape(value, op.ints(known))
+    # a 0 would mean the size of `value` at its place
+    if op.has("Reshape", "allowzero"):
+        return op.Reshape(value, op.ints(known), allowzero=1)
+    op.remark(
+        "has computed sizes that may be 0, which Reshape can say from opset 14 on; where one is 0, the file stops with "
+        "an error"
+    )
+    return op.Reshape(value, op.ints(known))
 
 
-def _may_be_another_zero(op: Emitter, value: Value, place: int, size: Value) -> bool:
-    """Whether a computed size can be 0 where the size of `value` at its place, which Reshape takes for it, is not."""
-    same = value.shape is not None and place < value.rank and size.content == (value.shape[place],)
-    return not same and not op.is_at_least(size, 1)
-
-
-def _may_vanish(op: Emitter, size: Value) -> bool:
-    """Whether a computed size can be 0 although no axis of an input is empty."""
+def _may_be_zero(op: Emitter, size: Value) -> bool:
+    """Whether a computed size can be 0, if the axes of the inputs have elements."""
     axes = [dim for item in op.builder.inputs for dim in item.shape or () if isinstance(dim, Size)]
     filled = {name: symbol(name, low=1) for axis in axes for name in axis.symbols}
-    return any(isinstance(item, Size) and less(0, item.replaced(filled)) is not True for item in size.content or ())
+    content = size.content
+    return content is None or any(isinstance(n, Size) and less(0, n.replaced(filled)) is not True for n in content)
+
+
+def _is_size_of(value: Value, place: int, size: Value) -> bool:
+    return value.shape is not None and place < value.rank and size.content == (value.shape[place],)
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
