@@ -207,7 +207,9 @@ def test_loops_over_an_axis(row: Row) -> None:
         )
     loops = [node for node in exported.model_proto.graph.node if node.op_type == "Loop"]
     assert len(loops) == row.loops
-    for value in (value for node in loops for item in node.attribute for value in item.g.input):
+    for value in (
+        value for node in loops for item in node.attribute for value in item.g.input
+    ):  # no batch of the example
         assert [size.dim_value or 0 for size in value.type.tensor_type.shape.dim[:1]] in (
             [],
             [0],
