@@ -39,7 +39,7 @@ class Pieces(nn.Module):
         self.cell = nn.LSTMCell(4, 6)
 
     def forward(self, x: Tensor) -> Any:
-        state = torch.zeros(x.shape[0], 6), torch.zeros(x.shape[0], 6)
+        state = torch.zeros(x.shape[0], 6), torch.ones(x.shape[0], 6)
         states = []
         for piece in x.unbind(1):
             state = self.cell(piece, state)
