@@ -10,6 +10,7 @@ from typing import Any
 
 from purexport import dtypes
 from purexport.aten.graph import Block, Call, ScalarType, SequenceType, TensorType, Type
+from purexport.aten.graph import Value as AtenValue
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.blocks import add_input, fill, from_border, to_border, typed
@@ -64,16 +65,21 @@ def _loop(
     (block,) = call.blocks
     types = [value.type for value in call.outputs]
     inside = op.subgraph()
-    step, *carried = block.inputs
-    add_input(state, inside, step, "step")
-    inside.graph.inputs.append(Value(dtypes.BOOL, (), name="condition"))
-    for value in carried:
-        add_input(state, inside, value, "carried")
+    _begin(state, inside, block.inputs)
     fill(state, inside, block, [ScalarType(bool), *types], lower_calls)
     start = [to_border(op, item, type_) for item, type_ in zip(arguments["carried"], types, strict=True)]
     most = None if arguments["most"] is None else op.like(arguments["most"], Value(dtypes.INT64))
     condition = op.like(arguments["condition"], Value(dtypes.BOOL))
     return op.multi("Loop", most, condition, *start, outputs=len(types), body=inside.graph)
+
+
+def _begin(state: State, inside: Emitter, inputs: Sequence[AtenValue]) -> None:
+    """The inputs of the body of a Loop: the step, the condition, and the carried values."""
+    step, *carried = inputs
+    add_input(state, inside, step, "step")
+    inside.graph.inputs.append(Value(dtypes.BOOL, (), name="condition"))
+    for value in carried:
+        add_input(state, inside, value, "carried")
 
 
 def _scan(
@@ -82,9 +88,9 @@ def _scan(
     (block,) = call.blocks
     types = [value.type for value in call.outputs]
     count, rows = len(arguments["init"]), arguments["rows"]
-    inside = op.subgraph()
     if not rows:
         return _steps(state, op, call, arguments, lower_calls)
+    inside = op.subgraph()
     for value, name in zip(block.inputs, ["carried"] * count + ["row"] * len(rows), strict=True):
         add_input(state, inside, value, name)
     fill(state, inside, block, [*types[:count], *map(_row, types[count:])], lower_calls)
@@ -101,10 +107,7 @@ def _steps(
     types = [value.type for value in call.outputs]
     *carried, step = block.inputs
     inside = op.subgraph()
-    add_input(state, inside, step, "step")
-    inside.graph.inputs.append(Value(dtypes.BOOL, (), name="condition"))
-    for value in carried:
-        add_input(state, inside, value, "carried")
+    _begin(state, inside, [step, *carried])
     rows = [*types[: len(carried)], *map(_row, types[len(carried) :])]
     whole = Block(block.calls, [True, *block.outputs], block.inputs)
     fill(state, inside, whole, [ScalarType(bool), *rows], lower_calls)
