@@ -5,6 +5,10 @@ its arguments by name with the schema's defaults filled in.  An argument is a `V
 of those.  Invariants: a value has one producer (a call or a graph input); calls are in execution order; no object of a
 front end (TorchScript node, fx node) appears here, except behind `Source`, which only makes text of it.
 
+A graph is a value: calls, values, inputs and the graph itself are frozen when they are made.  A front end writes into a
+`Recording`; a later stage makes new calls, and what it learns of a value stands in a table of its own.  So a graph is
+captured once and lowered any number of times.
+
 Dimensions are `int` where they cannot change, otherwise a `Size`: an expression of the declared axis names (`batch`,
 `2*batch`).  Two expressions are equal when the sizes are equal.  `None` is an unknown dimension.
 """
@@ -12,8 +16,9 @@ Dimensions are `int` where they cannot change, otherwise a `Size`: an expression
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -93,12 +98,20 @@ Type = TensorType | ScalarType | ListType | SequenceType
 
 
 class Value:
-    """One result in the graph.  Values compare by identity: two are the same only if they are one object."""
+    """One result in the graph.  Values compare by identity: two are the same only if they are one object.
+
+    This is no dataclass, because those are containers of results (`capture/core/structures.py`).
+    """
 
     __slots__ = ("type",)
 
+    type: Type
+
     def __init__(self, type: Type) -> None:
-        self.type = type
+        object.__setattr__(self, "type", type)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     @property
     def tensor(self) -> TensorType:
@@ -172,13 +185,16 @@ class Source:
         return f"{scope} ({line})" if line else scope
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """The body of a branch or a loop.  It can use values from outside; the body of a loop also has its own inputs."""
 
-    calls: list[Call]
-    outputs: list[Arg]
-    inputs: list[Value] = field(default_factory=list)
+    calls: Sequence[Call]
+    outputs: Sequence[Arg]
+    inputs: Sequence[Value] = ()
+
+    def __post_init__(self) -> None:
+        _fix(self, "calls", "outputs", "inputs")
 
     def outer(self) -> Iterator[Value]:
         """The values from outside that the body uses."""
@@ -189,7 +205,7 @@ class Block:
         yield from (value for value in values_in(self.outputs) if value not in own)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One operator call: `outputs = target(**args)`.
 
@@ -202,10 +218,14 @@ class Call:
     """
 
     target: str
-    args: dict[str, Arg]
-    outputs: list[Value]
+    args: Mapping[str, Arg]
+    outputs: Sequence[Value]
     source: Source = field(default_factory=Source)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: Sequence[Block] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", MappingProxyType(dict(self.args)))
+        _fix(self, "outputs", "blocks")
 
     def inputs(self) -> Iterator[Value]:
         """Every value among the arguments, lists included, and every outer value that the blocks use."""
@@ -219,7 +239,7 @@ class Call:
         return base_of(self.target)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Input:
     """A graph input: what the user passes, or what the model owns.
 
@@ -243,15 +263,35 @@ class Assigned:
     place: str = "the model"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class AtenGraph:
     """Inputs, calls and outputs; `outputs` holds one argument per flat output, named in `output_names`."""
 
+    inputs: Sequence[Input] = ()
+    calls: Sequence[Call] = ()
+    outputs: Sequence[Arg] = ()
+    output_names: Sequence[str] = ()
+    assigned: Sequence[Assigned] = ()
+
+    def __post_init__(self) -> None:
+        _fix(self, "inputs", "calls", "outputs", "output_names", "assigned")
+
+    def with_inputs(self, inputs: Iterable[Input]) -> AtenGraph:
+        """The graph with other inputs of the same values, in any order, also where something refers to an input."""
+        found = {item.value: item for item in inputs}
+        assigned = [replace(item, input=found[item.input.value]) for item in self.assigned]
+        return replace(self, inputs=tuple(found.values()), assigned=assigned)
+
+    def __str__(self) -> str:
+        return format_graph(self)
+
+
+@dataclass(slots=True, eq=False)
+class Recording:
+    """A graph that a front end is still writing."""
+
     inputs: list[Input] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    outputs: list[Arg] = field(default_factory=list)
-    output_names: list[str] = field(default_factory=list)
-    assigned: list[Assigned] = field(default_factory=list)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A value that holds `tensor`.  The tensor is referenced, not copied."""
@@ -259,8 +299,15 @@ class AtenGraph:
         self.inputs.append(Input(value, name, "constant", tensor))
         return value
 
-    def __str__(self) -> str:
-        return format_graph(self)
+    def graph(self, outputs: Sequence[Arg]) -> AtenGraph:
+        """What is recorded by now, as a graph."""
+        return AtenGraph(self.inputs, self.calls, outputs)
+
+
+def _fix(item: Any, *names: str) -> None:
+    """Let the fields of a frozen object be tuples."""
+    for name in names:
+        object.__setattr__(item, name, tuple(getattr(item, name)))
 
 
 def every_call(calls: Iterable[Call]) -> Iterator[Call]:
@@ -287,6 +334,25 @@ def map_values(arg: Arg, function: Callable[[Value], Arg]) -> Arg:
     if isinstance(arg, (list, tuple)):
         return [map_values(item, function) for item in arg]
     return arg
+
+
+def with_values(
+    call: Call, function: Callable[[Value], Value], results: Callable[[Value], Value] | None = None
+) -> Call:
+    """The call on other values, those of its blocks too; `results` maps what it and its blocks make."""
+    made = results or _same
+
+    def block(item: Block) -> Block:
+        calls = [with_values(inner, function, results) for inner in item.calls]
+        return Block(calls, map_values(item.outputs, function), [made(value) for value in item.inputs])
+
+    args = {name: map_values(arg, function) for name, arg in call.args.items()}
+    outputs = [made(value) for value in call.outputs]
+    return Call(call.target, args, outputs, call.source, [block(item) for item in call.blocks])
+
+
+def _same(value: Value) -> Value:
+    return value
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:

@@ -222,7 +222,7 @@ def _run(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.T
     return _call(target, args, lambda value: make(value.tensor))
 
 
-def _call(target: str, args: dict[str, Any], make: Callable[[Value], torch.Tensor]) -> Any:
+def _call(target: str, args: Mapping[str, Any], make: Callable[[Value], torch.Tensor]) -> Any:
     """The operator's result with a tensor in place of each value; None where it does not run on those."""
 
     def convert(value: Value) -> Any:

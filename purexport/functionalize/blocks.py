@@ -16,7 +16,7 @@ A `prim::Scan` writes to nothing from outside.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from proto_schema.records import dataclass
@@ -94,10 +94,11 @@ def _alias(run: Pass, item: Any) -> Alias | None:
 def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
     bodies = [_read(run, block, {}) for block in call.blocks]
     roots = list(dict.fromkeys(root for body in bodies for root in body.written.values))
-    for body in bodies:
-        body.block.outputs += [body.written.values.get(root, root.current) for root in roots]
+    written = [[body.written.values.get(root, root.current) for root in roots] for body in bodies]
     after = [Value(root.current.type) for root in roots]
-    blocks = [body.block for body in bodies]
+    blocks = [
+        replace(body.block, outputs=[*body.block.outputs, *more]) for body, more in zip(bodies, written, strict=True)
+    ]
     run.calls.append(Call(call.target, args, [*call.outputs, *after], call.source, blocks))
     for root, value in zip(roots, after, strict=True):
         run.write(root, value, call)
@@ -167,17 +168,17 @@ def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
             break
         del run.doubtful[marked:]
     kept = [index for index, item in enumerate(variables) if not item.same]
-    pure = Block(body.block.calls, [], [step, *(variables[index].inner for index in kept), *carried.values()])
-    pure.outputs = [body.block.outputs[0], *(body.block.outputs[1 + index] for index in kept)]
-    pure.outputs += [body.written.values[root] for root in carried]
+    ends = [body.block.outputs[0], *(body.block.outputs[1 + index] for index in kept)]
+    ends += [body.written.values[root] for root in carried]
+    pure = Block(body.block.calls, ends, [step, *(variables[index].inner for index in kept), *carried.values()])
     start = [map_values(variables[index].start, run.read) for index in kept] + [root.current for root in carried]
     after = [Value(root.current.type) for root in carried]
     outputs = [*(variables[index].after for index in kept), *after]
     run.calls.append(Call(call.target, {**args, "carried": start}, outputs, call.source, [pure]))
     for root, value in zip(carried, after, strict=True):
         run.write(root, value, call)
-    ends = zip(variables, body.aliases[1:], strict=True)
-    either = [(item.outer, None if item.same else found) for item, found in ends]
+    found_at_end = zip(variables, body.aliases[1:], strict=True)
+    either = [(item.outer, None if item.same else found) for item, found in found_at_end]
     _outputs(run, call, [[alias for alias in pair if alias is not None] for pair in either])
 
 

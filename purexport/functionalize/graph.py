@@ -11,13 +11,23 @@ export is refused.  Graphs without writes pass through unchanged.  Branches and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import torch
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values, values_in
+from purexport.aten.graph import (
+    AtenGraph,
+    Call,
+    Input,
+    ListType,
+    TensorType,
+    Value,
+    map_values,
+    tensor_type,
+    values_in,
+)
 from purexport.aten.schema import Signature, signature
 from purexport.errors import ExportError
 from purexport.facts.fact import Aliases, UnknownInverse
@@ -56,6 +66,12 @@ class Functionalized:
     mutations: list[Mutation] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
+    def with_graph(self, graph: AtenGraph) -> Functionalized:
+        """The same with other inputs of the same values in the graph, as renamed ones are."""
+        found = {item.value: item for item in graph.inputs}
+        mutations = [replace(item, input=found[item.input.value]) for item in self.mutations]
+        return replace(self, graph=graph, mutations=mutations)
+
 
 def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False, grows_from_one: bool = False) -> Functionalized:
     """`graph` without in-place operators.  Raises ExportError for a write whose effect cannot be reproduced exactly.
@@ -89,6 +105,7 @@ class Pass:
         self.sizes_of_example = sizes_of_example
         self.grows_from_one = grows_from_one
         self.calls: list[Call] = []
+        self.constants: list[Input] = []
         self.aliases: dict[Value, Alias] = {}
         self.lists: dict[Value, tuple[Call, Alias]] = {}
         self.doubtful: list[tuple[Alias, Alias, str]] = []
@@ -112,7 +129,7 @@ class Pass:
         mutations += [
             Mutation(item.input, map_values(item.value, self.read), item.place) for item in self.graph.assigned
         ]
-        pure = AtenGraph(self.graph.inputs, self.calls, outputs, self.graph.output_names)
+        pure = AtenGraph([*self.graph.inputs, *self.constants], self.calls, outputs, self.graph.output_names)
         return Functionalized(pure, mutations, list(dict.fromkeys(self.remarks)))
 
     def _inputs(self) -> None:
@@ -448,7 +465,9 @@ class Pass:
         )
 
     def _constant(self, tensor: torch.Tensor) -> Value:
-        return self.graph.constant(tensor, "positions")
+        value = Value(tensor_type(tensor))
+        self.constants.append(Input(value, "positions", "constant", tensor))
+        return value
 
     def _before(self, alias: Alias, version: int) -> Value:
         if alias.parent is None or alias.version == version:

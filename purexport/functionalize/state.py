@@ -7,12 +7,12 @@ that the model writes to gets an output in the same way.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 
 import torch
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import Input
+from purexport.aten.graph import AtenGraph, Input
 from purexport.aten.unique_names import UniqueNames
 from purexport.errors import ExportError
 from purexport.functionalize.graph import Functionalized
@@ -49,14 +49,15 @@ def _what(item: Input) -> str:
     return "input" if item.kind == "user" else item.kind
 
 
-def keep_state(pure: Functionalized) -> State:
-    """Add the inputs and outputs to the graph: first those for the user's inputs, then those for the model's buffers.
+def keep_state(pure: Functionalized) -> tuple[AtenGraph, State]:
+    """The graph with the inputs and outputs: first those for the user's inputs, then those for the model's buffers.
 
     Raises ExportError for a buffer whose new value the capture does not know, or whose first value is not available.
     """
     graph, found = pure.graph, State()
     written = {item.input: item for item in pure.mutations}
-    kept: list[Input] = []
+    kept: dict[Input, Input] = {}
+    outputs, output_names = list(graph.outputs), list(graph.output_names)
     names = UniqueNames(graph.output_names)
     for item in sorted(written, key=lambda item: (item.kind != "user", graph.inputs.index(item))):
         if written[item].value is None:
@@ -66,8 +67,8 @@ def keep_state(pure: Functionalized) -> State:
                 code="buffer-assigned",
             )
         found.written.append(item.name)
-        graph.outputs.append(written[item].value)
-        graph.output_names.append(names.unique(f"{item.name}_out"))
+        outputs.append(written[item].value)
+        output_names.append(names.unique(f"{item.name}_out"))
         if item.stored is not None:
             raise ExportError(
                 f"the model writes to its buffer {item.name!r}, whose first value is not at hand; give that one as a "
@@ -76,7 +77,6 @@ def keep_state(pure: Functionalized) -> State:
             )
         if item.tensor is not None:
             found.first[item.name] = item.tensor.detach().clone()
-            item.kind, item.tensor = "state", None
-            kept.append(item)
-    graph.inputs = [item for item in graph.inputs if item not in kept] + kept
-    return found
+            kept[item] = replace(item, kind="state", tensor=None)
+    inputs = [*(item for item in graph.inputs if item not in kept), *kept.values()]
+    return replace(graph, inputs=inputs, outputs=outputs, output_names=output_names), found

@@ -35,13 +35,12 @@ class Prover:
     def __init__(self, given: Mapping[str, torch.Tensor]) -> None:
         self._given = given
         self._proven: set[Hashable] = set()
-        self._graph = AtenGraph()
-        self._known = Expressions(self._graph)
+        self._known = Expressions(AtenGraph())
         self._learnt: set[Value] = set()
 
     def look_at(self, graph: AtenGraph, known: Expressions) -> None:
         """The next row begins: these are the calls that it sees."""
-        self._graph, self._known = graph, known
+        self._known = known
         self._learnt = {item.value for item in graph.inputs if self._is_learnt(item)}
         for call in graph.calls:
             if call.base != "aten::size" and any(value in self._learnt for value in call.inputs()):
@@ -65,7 +64,7 @@ class Prover:
         key = (row, self._signature(written, pairs, cut))
         if key in self._proven:
             return None
-        values = _Values(self._graph, self._known, self._given, self._learnt)
+        values = _Values(self._known, self._given, self._learnt)
         try:
             for value in cut:
                 values.give(value)
@@ -127,10 +126,8 @@ def _mistake(row: str, call: Call, what: str) -> VerificationError:
 class _Values:
     """The tensors of values, random where they are learnt."""
 
-    def __init__(
-        self, graph: AtenGraph, known: Expressions, given: Mapping[str, torch.Tensor], learnt: set[Value]
-    ) -> None:
-        self._graph, self._known, self._given, self._learnt = graph, known, given, learnt
+    def __init__(self, known: Expressions, given: Mapping[str, torch.Tensor], learnt: set[Value]) -> None:
+        self._known, self._given, self._learnt = known, given, learnt
         self._found: dict[Value, Any] = {}
         self._generator = torch.Generator().manual_seed(0)
 
@@ -149,7 +146,7 @@ class _Values:
             return arg
         if arg not in self._found:
             call = self._known.call(arg)
-            item = self._known.inputs.get(arg) or (self._constant(arg) if call is None else None)
+            item = self._known.inputs.get(arg)
             if item is not None:
                 self._found[arg] = self._input(item)
             elif call is None or call.blocks:
@@ -180,10 +177,6 @@ class _Values:
         except (RuntimeError, TypeError, IndexError) as error:
             raise _UnprovableError(f"{call.target} does not run: {str(error).partition(chr(10))[0]}") from error
         self._found.update(zip(call.outputs, (results,) if len(call.outputs) == 1 else results, strict=True))
-
-    def _constant(self, value: Value) -> Input | None:
-        """What a row itself has put behind the inputs."""
-        return next((item for item in reversed(self._graph.inputs) if item.value is value), None)
 
     def _size(self, call: Call) -> int | None:
         """A size that the recorded shape has, so that the tensor itself is not computed."""

@@ -11,13 +11,25 @@ where one is given, runs both (`proofs`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Arg, AtenGraph, Block, Call, Dim, Input, TensorType, Value, map_values, values_in
+from purexport.aten.graph import (
+    Arg,
+    AtenGraph,
+    Call,
+    Dim,
+    Input,
+    TensorType,
+    Value,
+    map_values,
+    tensor_type,
+    values_in,
+    with_values,
+)
 from purexport.fusion.expressions import Expressions
 from purexport.fusion.proofs import Prover
 
@@ -55,10 +67,12 @@ class Site:
 
     def constant(self, tensor: torch.Tensor, name: str) -> Value:
         """A constant; the same one for the same tensor."""
-        for item in self.graph.inputs:
+        for item in self.known.inputs.values():
             if item.kind == "constant" and item.tensor is tensor:
                 return item.value
-        return self.graph.constant(tensor, name)
+        made = Value(tensor_type(tensor))
+        self.known.inputs[made] = Input(made, name, "constant", tensor)
+        return made
 
     def user_input(self, name: str) -> Input | None:
         """The input of the user with a name."""
@@ -69,19 +83,19 @@ class Site:
         self.fused.reasons.append(f"{self.call.source}: {reason}")
 
 
-def rewrite(graph: AtenGraph, rows: Sequence[Row], prover: Prover | None = None) -> Fused:
-    """Apply the rows to each call of `graph`, one after the other, in place; what they did.
+def rewrite(graph: AtenGraph, rows: Sequence[Row], prover: Prover | None = None) -> tuple[AtenGraph, Fused]:
+    """`graph` after each of the rows was applied to each call, one after the other, and what they did.
 
     Raises VerificationError where a prover finds that a row writes something else.
     """
     fused = Fused()
     for row in rows:
-        _rewrite_by(graph, row, fused, prover)
+        graph = _rewritten_by(graph, row, fused, prover)
     fused.attention = _attention_in(graph)
-    return fused
+    return graph, fused
 
 
-def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | None) -> None:
+def _rewritten_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | None) -> AtenGraph:
     known = Expressions(graph)
     if prover is not None:
         prover.look_at(graph, known)
@@ -109,11 +123,13 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | None)
             outputs.update(site.instead)
             behind[call] = site.behind
         calls.append(call)
+    written: list[Call] = []
     for call in calls:
-        _use(call, current)
+        written.append(with_values(call, current))
         passed.update(behind.get(call, {}))
-    graph.outputs = [map_values(item, lambda value: current(outputs.get(value, value))) for item in graph.outputs]
-    graph.calls = _used(calls, graph.outputs)
+    results = [map_values(item, lambda value: current(outputs.get(value, value))) for item in graph.outputs]
+    # rows add constants to what is known
+    return replace(graph, inputs=list(known.inputs.values()), calls=_used(written, results), outputs=results)
 
 
 def _prove(prover: Prover, name: str, site: Site, found: Sequence[Value]) -> None:
@@ -145,18 +161,6 @@ def _attention_in(graph: AtenGraph) -> int:
             needed.update(call.inputs())
             count += call.target in (own.ATTENTION, own.ATTENTION_WITH_PAST, own.GROUP_QUERY_ATTENTION)
     return count
-
-
-def _use(call: Call, current: Callable[[Value], Value]) -> None:
-    call.args = {name: map_values(arg, current) for name, arg in call.args.items()}
-    for block in call.blocks:
-        _use_in(block, current)
-
-
-def _use_in(block: Block, current: Callable[[Value], Value]) -> None:
-    block.outputs = [map_values(item, current) for item in block.outputs]
-    for call in block.calls:
-        _use(call, current)
 
 
 def tensor(value: Value, *shape: Dim | Any) -> TensorType:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -98,8 +99,7 @@ def _scan(
             code="no-onnx-form",
         )
     inputs = _inputs(run, combine, len(init) + len(rows))
-    block = _block(run, combine, [*inputs, *operands])
-    block.inputs = inputs
+    block = replace(_block(run, combine, [*inputs, *operands]), inputs=inputs)
     return _emit(run, node, "prim::Scan", {"init": list(init), "rows": list(rows)}, [block])
 
 
@@ -152,9 +152,10 @@ def _emit(run: Reader, node: torch.fx.Node, target: str, args: dict[str, Any], b
     """Emit the call and return its results; where torch gives None, the outputs of the blocks are dropped."""
     recorded = list(node.meta["val"])
     kept = [place for place, item in enumerate(recorded) if item is not None]
-    for block in blocks:
+    for index, block in enumerate(blocks):
         extra = len(block.outputs) - len(recorded)  # a loop's condition comes first
-        block.outputs = [*block.outputs[:extra], *(block.outputs[extra + place] for place in kept)]
+        outer = block.outputs[:extra]
+        blocks[index] = replace(block, outputs=[*outer, *(block.outputs[extra + place] for place in kept)])
     outputs = {place: Value(run.symbols.type(recorded[place])) for place in kept}
     run.graph.calls.append(Call(target, args, list(outputs.values()), run.source(node), blocks))
     return [outputs.get(place) for place in range(len(recorded))]

@@ -11,13 +11,14 @@ import functools
 import math
 import operator
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from purexport.aten.graph import OWN_NAMESPACE, AtenGraph, Call, Frame, ScalarType, Source, Value
+from purexport.aten.graph import OWN_NAMESPACE, AtenGraph, Call, Frame, Input, Recording, ScalarType, Source, Value
 from purexport.aten.names import name_of
 from purexport.aten.schema import bind
 from purexport.errors import ExportError
@@ -67,17 +68,18 @@ def python_target(function: Any) -> str | None:
     return None if isinstance(function, type) or not hasattr(function, "__name__") else f"python::{function.__name__}"
 
 
-def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
-    """Read `module` into `graph`, whose inputs stand for the module's placeholders, in order."""
+def read_module(module: torch.fx.GraphModule, inputs: Sequence[Input], symbols: Symbols | None = None) -> AtenGraph:
+    """The graph of `module`; `inputs` stand for its placeholders, in order."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
-    graph.outputs = Reader(graph, Symbols({})).body(module, env)
+    env = {node: item.value for node, item in zip(placeholders, inputs, strict=True)}
+    graph = Recording(list(inputs))
+    return graph.graph(Reader(graph, symbols or Symbols({})).body(module, env))
 
 
 class Reader:
     """Reads the graphs of a program, one after another, into `graph`."""
 
-    def __init__(self, graph: AtenGraph, symbols: Symbols) -> None:
+    def __init__(self, graph: Recording, symbols: Symbols) -> None:
         self.graph = graph
         self.symbols = symbols
         self._computed: dict[torch.fx.Node, Any] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -100,11 +100,11 @@ def exported(
             opened(module, tuple(args), None, options) as run,
         ):
             pure = make_pure(run, capture_model(run))
-            fused = rewrite(pure.graph, rows_of(target, positions), prover)
-            if any(call.target == own.EXPERTS for call in pure.graph.calls):
+            graph, fused = rewrite(pure.graph, rows_of(target, positions), prover)
+            if any(call.target == own.EXPERTS for call in graph.calls):
                 reasons += [reason for reason in fused.reasons if "experts" in reason]
                 continue  # no other operator says them: the model's own function does, in products
-            program = build_program(run, lower_to_onnx(run, pure))
+            program = build_program(run, lower_to_onnx(run, replace(pure, graph=graph)))
             break
     fused.reasons += reasons
     program.report.warnings += [f"not proven on random values: {reason}" for reason in fused.unproven]

@@ -23,8 +23,9 @@ _NUMBERS = {int: dtypes.INT64, float: dtypes.DOUBLE, bool: dtypes.BOOL}
 
 def add_input(state: State, op: Emitter, value: AtenValue, name: str) -> None:
     """One more input of the body that `op` writes, which stands for `value`."""
-    made = typed(Value(name=name), value.type)
-    state.env[value] = from_border(op, made, value.type)
+    type_ = state.type(value)
+    made = typed(Value(name=name), type_)
+    state.env[value] = from_border(op, made, type_)
     op.graph.inputs.append(made)
 
 

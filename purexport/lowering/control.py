@@ -29,7 +29,8 @@ def lower_control(state: State, op: Emitter, call: Call, arguments: Mapping[str,
         state.poisoned.update(call.outputs)
         return
     for value, result in zip(call.outputs, outputs, strict=True):
-        state.env[value] = from_border(op, typed(result, value.type), value.type)
+        type_ = state.type(value)
+        state.env[value] = from_border(op, typed(result, type_), type_)
 
 
 def _refuse_sequences(op: Emitter, call: Call) -> None:
@@ -42,8 +43,8 @@ def _refuse_sequences(op: Emitter, call: Call) -> None:
 def _branch(
     state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
-    types = [value.type for value in call.outputs]
-    if not op.means_today("If") and _shapes_differ(call):
+    types = [state.type(value) for value in call.outputs]
+    if not op.means_today("If") and _shapes_differ(state, call):
         raise OpsetError("the branches of ONNX If give one shape", op.since_today("If"))
     bodies = [op.subgraph() for _ in call.blocks]
     for inside, block in zip(bodies, call.blocks, strict=True):
@@ -53,17 +54,21 @@ def _branch(
     return op.multi("If", condition, outputs=len(types), then_branch=yes, else_branch=no)
 
 
-def _shapes_differ(call: Call) -> bool:
+def _shapes_differ(state: State, call: Call) -> bool:
     """True where two branches give tensors of shapes that are not the same by what is known of them."""
-    pairs = zip(*[[getattr(item, "type", None) for item in block.outputs] for block in call.blocks], strict=True)
+    pairs = zip(*[[_type_of(state, item) for item in block.outputs] for block in call.blocks], strict=True)
     return any(isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape != b.shape for a, b in pairs)
+
+
+def _type_of(state: State, item: Any) -> Type | None:
+    return state.type(item) if isinstance(item, AtenValue) else None
 
 
 def _loop(
     state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
     (block,) = call.blocks
-    types = [value.type for value in call.outputs]
+    types = [state.type(value) for value in call.outputs]
     inside = op.subgraph()
     _begin(state, inside, block.inputs)
     fill(state, inside, block, [ScalarType(bool), *types], lower_calls)
@@ -86,7 +91,7 @@ def _scan(
     state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
     (block,) = call.blocks
-    types = [value.type for value in call.outputs]
+    types = [state.type(value) for value in call.outputs]
     count, rows = len(arguments["init"]), arguments["rows"]
     if not rows:
         return _steps(state, op, call, arguments, lower_calls)
@@ -104,7 +109,7 @@ def _steps(
 ) -> Sequence[Value]:
     """A scan without rows is a Loop of ONNX, whose Scan takes no step at least in ONNX Runtime."""
     (block,) = call.blocks
-    types = [value.type for value in call.outputs]
+    types = [state.type(value) for value in call.outputs]
     *carried, step = block.inputs
     inside = op.subgraph()
     _begin(state, inside, [step, *carried])

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from proto_schema.sizes import Dim, evaluated
-from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
+from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Type, Value, map_values, with_values
 from purexport.aten.names import operator_of
 from purexport.errors import ExportError
 from purexport.functionalize.graph import functionalize
-from purexport.fx.reader import Reader, read_module
+from purexport.fx.reader import read_module
 from purexport.shapes.fakes import FakeMachine
 from purexport.shapes.guards import holds_but_for_the_smallest
 from purexport.shapes.symbols import Symbols
@@ -29,11 +30,28 @@ from purexport.shapes.symbols import Symbols
 _FAILURES = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError, ExportError)
 
 
-def expand(call: Call) -> AtenGraph | None:
+def expand(call: Call, type_of: Callable[[Value], Type]) -> AtenGraph | None:
     """The pieces of `call` as a graph over the call's own input values; None when it cannot be expanded.
 
-    The graph's outputs are those of the call; a call that gives one list has one output, a list.
+    `type_of` gives the types of these values.  The graph's outputs are those of the call; a call that gives one list
+    has one output, a list.
     """
+    own = list(dict.fromkeys(call.inputs()))
+    given = {value: Value(type_of(value)) for value in own}
+    found = _expanded(with_values(call, given.__getitem__))
+    if found is None:
+        return None
+    back = {value: one for one, value in given.items()}
+
+    def original(value: Value) -> Value:
+        return back.get(value, value)
+
+    inputs = [replace(item, value=original(item.value)) for item in found.inputs]
+    calls = [with_values(piece, original) for piece in found.calls]
+    return AtenGraph(inputs, calls, map_values(found.outputs, original))
+
+
+def _expanded(call: Call) -> AtenGraph | None:
     overload = operator_of(call.target)
     values = list(dict.fromkeys(call.inputs()))
     if overload is None or not all(map(_is_known, values)) or not all(map(_has_form, call.outputs)):
@@ -47,36 +65,35 @@ def expand(call: Call) -> AtenGraph | None:
         known = dict(zip(values, tensors, strict=True))
         return definition(**{name: map_values(arg, known.__getitem__) for name, arg in call.args.items()})
 
-    graph = AtenGraph(inputs=[Input(value, f"input_{index}", "user") for index, value in enumerate(values)])
+    inputs = [Input(value, f"input_{index}", "user") for index, value in enumerate(values)]
     try:
         if all(_is_static(value) for value in values):
             examples = [_example(value.tensor) for value in values]
-            read_module(make_fx(run, decomposition_table=_table(), tracing_mode="fake")(*examples), graph)
-        elif not _traced_with_symbols(run, values, graph):
-            return None
-        outputs = graph.outputs
-        graph = functionalize(graph).graph
+            read = read_module(make_fx(run, decomposition_table=_table(), tracing_mode="fake")(*examples), inputs)
+        else:
+            found = _traced_with_symbols(run, values, inputs)
+            if found is None:
+                return None
+            read = found
+        graph = functionalize(read).graph
     except _FAILURES:
         return None
     if any(piece.target == call.target for piece in graph.calls):
         return None
     if len(call.outputs) == 1 and isinstance(call.outputs[0].type, ListType):
-        graph.outputs = [graph.outputs]
-    return graph if len(graph.outputs) == len(call.outputs) or not outputs else None
+        graph = replace(graph, outputs=[list(graph.outputs)])
+    return graph if len(graph.outputs) == len(call.outputs) or not read.outputs else None
 
 
-def _traced_with_symbols(run: Any, values: Sequence[Value], graph: AtenGraph) -> bool:
-    """Read the decomposition into `graph`; False where it depends on sizes that can change."""
+def _traced_with_symbols(run: Any, values: Sequence[Value], inputs: Sequence[Input]) -> AtenGraph | None:
+    """The graph of the decomposition; None where it depends on sizes that can change."""
     machine = FakeMachine(distinct=True)
     with machine.running():
         examples = [_symbolic(machine, value.tensor) for value in values]
     module = make_fx(run, decomposition_table=_table(), tracing_mode="symbolic")(*examples)
     if machine.fixed() or not all(holds_but_for_the_smallest(guard.expr) for guard in machine.shapes.guards):
-        return False
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
-    graph.outputs = Reader(graph, Symbols(machine.names)).body(module, env)
-    return True
+        return None
+    return read_module(module, inputs, Symbols(machine.names))
 
 
 def _example(type_: TensorType) -> torch.Tensor:

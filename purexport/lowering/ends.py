@@ -6,7 +6,7 @@ output is made by a node of its own and has a name of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from proto_schema.payload import Payload
 from proto_schema.sizes import Size
 from purexport import dtypes
-from purexport.aten.graph import Input, ScalarType, TensorType, same_bytes
+from purexport.aten.graph import Input, ScalarType, TensorType, Type, same_bytes
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import ExportError, UnsupportedDtypeError
 from purexport.graph.ir import Value
@@ -26,7 +26,7 @@ from purexport.lowering.support.qdq import Quantized, quantized_constant
 from purexport.lowering.tensor import sequence
 
 
-def model_inputs(op: Emitter, inputs: Iterable[Input]) -> dict[AtenValue, Any]:
+def model_inputs(op: Emitter, inputs: Iterable[Input], type_of: Callable[[AtenValue], Type]) -> dict[AtenValue, Any]:
     """What stands for each input; those that are no constants become inputs of the graph.
 
     Raises UnsupportedDtypeError for a dtype that ONNX has not, ExportError for a complex input of unknown rank.
@@ -34,7 +34,7 @@ def model_inputs(op: Emitter, inputs: Iterable[Input]) -> dict[AtenValue, Any]:
     env: dict[AtenValue, Any] = {}
     shared: dict[tuple[Any, ...], Value | Pair] = {}
     for item in inputs:
-        type_ = item.value.type
+        type_ = type_of(item.value)
         if not isinstance(type_, TensorType):
             type_ = TensorType(torch.int64, ())
         name = "" if item.kind == "constant" else item.name

@@ -17,12 +17,12 @@ Source: the documents of torch.onnx of 2020, "Operator Export Type".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET as AUTOGRAD
-from purexport.aten.graph import Call, ListType, TensorType
+from purexport.aten.graph import Call, ListType, TensorType, Type
 from purexport.aten.names import parsed
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Graph, Node, Value
@@ -53,11 +53,16 @@ def at_last(kind: Kind, call: Call) -> bool:
 
 
 def keep(
-    op: Emitter, kind: Kind, call: Call, arguments: Mapping[str, Any], custom: Mapping[str, Callable[..., Any]]
+    op: Emitter,
+    kind: Kind,
+    call: Call,
+    types: Iterable[Type],
+    arguments: Mapping[str, Any],
+    custom: Mapping[str, Callable[..., Any]],
 ) -> Any:
     """The result of a node that says the call as it is, or a list of several.
 
-    `custom` holds the rule of autograd Functions, which says their calls.
+    `types` are those of its results; `custom` holds the rule of autograd Functions, which says their calls.
     Raises UnsupportedForm for what no node can hold.
     """
     if call.target == AUTOGRAD:
@@ -70,7 +75,7 @@ def keep(
     inputs, attributes = _arguments(op, kind, named)
     if overload and overload != "default":
         attributes["overload_name"] = overload
-    outputs = [_result(value.type) for value in call.outputs]
+    outputs = [_result(type_) for type_ in types]
     if kind in (Kind.ONNX_ATEN, Kind.ONNX_ATEN_FALLBACK):
         attributes["operator"] = operator
         operator, namespace = "ATen", ATEN_DOMAIN

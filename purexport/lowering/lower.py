@@ -10,8 +10,8 @@ Each call gets an `op` of its own, made here once and frozen; a block is walked 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 from proto_schema.records import dataclass
@@ -102,10 +102,9 @@ def lower_graph(
     run = functools.partial(_lowered, graph, opset, rules, fold, kind, listed, (release, of_runtime))
     if axes is None:
         return run(None)
-    recorded = [(value, value.type) for value in _values(graph)]
     held: list[str] = []
     while True:
-        example = Example(axes, derived or {})
+        example = Example(axes, derived or {}, State())
         example.name_axes(graph)
         failure: ExportError | None = None
         try:
@@ -121,19 +120,11 @@ def lower_graph(
         axes = {
             name: {axis: label for axis, label in named.items() if label not in labels} for name, named in axes.items()
         }
-        for value, type_ in recorded:
-            value.type = type_
     if failure is not None:
         raise failure
     example.resolve(lowered.graph)
     lowered.findings += [*held, *example.merged()]
     return lowered
-
-
-def _values(graph: AtenGraph) -> Iterator[AtenValue]:
-    yield from (item.value for item in graph.inputs)
-    for call in graph.calls:
-        yield from call.outputs
 
 
 def _lowered(
@@ -168,7 +159,7 @@ class Walk:
     def __init__(self, rules: RuleBook, kind: OperatorExportTypes, example: Example | None) -> None:
         self.example = example
         self.result = Lowered(Graph())
-        self.state = State()
+        self.state = State() if example is None else example.state
         self.rules = rules
         self.kind = kind
         self.tails = Tails(AtenGraph())
@@ -180,7 +171,7 @@ class Walk:
         """
         state = self.state
         self.tails = Tails(graph)
-        state.env.update(ends.model_inputs(op, graph.inputs))
+        state.env.update(ends.model_inputs(op, graph.inputs, state.type))
         op = self.calls(op, graph.calls, graph.outputs)
         if state.gaps:
             raise UnsupportedOperatorError(op.opset, state.gaps)
@@ -209,21 +200,22 @@ class Walk:
             self._note_missing(call, call.source)
             return
         if call.base in ("aten::squeeze", "aten::squeeze_copy") and not outer and self._may_squeeze(call):
-            self.tails.forget_rank(call.outputs[0])
-        recorded = [value.type for value in call.outputs]
+            for value in self.tails.without_rank(call.outputs[0]):
+                state.types[value] = TensorType(value.tensor.dtype, None)
+        recorded = [state.type(value) for value in call.outputs]
         if self.example is not None and not outer:
             # the pieces of a decomposition were made for the sizes that hold here
-            self.example.loosen(call, state.arguments(call))
-        op = op.at(site_of(call))
+            call = self.example.loosened(call, state.arguments(call))
+        op = op.at(site_of(call, state.type))
         if state.absent and any(value in state.absent for value in call.inputs()):
             self._gap(op, call, LEFT_OUT, "symbolic-refuses", outer)
             return
         try:
             self._lower(op, call, outer)
             if self.example is not None:
-                self.example.settle(call, recorded, state.env)
+                self.example.settle(call, recorded)
         except OpsetError as error:
-            if _is_defined_in_torch(call):
+            if self._is_defined_in_torch(call):
                 self._decompose(op, call, outer)
             else:
                 self._gap(op, call, _lowest(error), error.code, outer)
@@ -259,7 +251,7 @@ class Walk:
             return
         if self.rules.find(call.target + COMPLEX if _is_complex(call) else call.target) is not None:
             return
-        pieces = _expanded(call)
+        pieces = self._expanded(call)
         if pieces is None:
             self.state.note(call.target, source, _no_rule(call), "no-rule", outer)
             return
@@ -284,7 +276,8 @@ class Walk:
         return True
 
     def _keep(self, op: Emitter, call: Call, arguments: Mapping[str, Any]) -> None:
-        kept = fallthrough.keep(op, self.kind, call, arguments, self.rules.custom)
+        types = map(self.state.type, call.outputs)
+        kept = fallthrough.keep(op, self.kind, call, types, arguments, self.rules.custom)
         results.bind_results(self.state, op, call, kept)
 
     def _lower(self, op: Emitter, call: Call, outer: str) -> None:
@@ -302,9 +295,9 @@ class Walk:
         if fallthrough.always(self.kind, call, arguments):
             self._keep(op, call, arguments)
             return
-        if call.outputs and all(results.is_empty(value) for value in call.outputs):
+        if call.outputs and all(results.is_empty(state.type(value)) for value in call.outputs):
             # no rule need know how an operator of ONNX takes tensors without elements
-            results.bind_results(state, op, call, results.empty_results(op, call))
+            results.bind_results(state, op, call, results.empty_results(op, call, state))
             return
         quantized = any(_holds_quantized(state.env[value]) for value in call.inputs())
         target = call.target + (QUANTIZED if quantized else COMPLEX if _is_complex(call) else "")
@@ -330,7 +323,7 @@ class Walk:
 
     def _decompose(self, op: Emitter, call: Call, outer: str) -> None:
         state = self.state
-        pieces = _expanded(call)
+        pieces = self._expanded(call)
         if pieces is None:
             self._gap(op, call, _no_rule(call), "no-rule", outer)
             return
@@ -339,8 +332,7 @@ class Walk:
                 state.env[item.value] = ends.tensor_constant(op, item.tensor)
         before = len(state.gaps)
         for inner in live_calls(pieces):
-            inner.source = call.source
-            self._call(op, inner, outer or call.target)
+            self._call(op, replace(inner, source=call.source), outer or call.target)
         if len(state.gaps) > before:
             if not outer and self._kept_at_last(op, call, "; ".join(gap.reason for gap in state.gaps[before:])):
                 del state.gaps[before:]
@@ -350,6 +342,16 @@ class Walk:
         for value, output in zip(call.outputs, pieces.outputs, strict=True):
             state.env[value] = state.argument(output)
         self.result.decomposed.add(call.target)
+
+    def _expanded(self, call: Call) -> AtenGraph | None:
+        """The pieces of a call without a rule; imported here, because it loads sympy, which most graphs do not need."""
+        from purexport.lowering.decompose import expand
+
+        return expand(call, self.state.type)
+
+    def _is_defined_in_torch(self, call: Call) -> bool:
+        """Whether a call names an operator of ONNX that torch can compute without it."""
+        return call.target.startswith("onnx::") and self._expanded(call) is not None
 
 
 def _is_complex(call: Call) -> bool:
@@ -395,15 +397,3 @@ def live_calls(graph: AtenGraph) -> list[Call]:
 
 def _all_numbers(arguments: Mapping[str, Any]) -> bool:
     return all(value is None or isinstance(value, (bool, int, float, str)) for value in arguments.values())
-
-
-def _expanded(call: Call) -> AtenGraph | None:
-    """The pieces of a call without a rule; imported here, because it loads sympy and most graphs have no such call."""
-    from purexport.lowering.decompose import expand
-
-    return expand(call)
-
-
-def _is_defined_in_torch(call: Call) -> bool:
-    """Whether a call names an operator of ONNX that torch can compute without it."""
-    return call.target.startswith("onnx::") and _expanded(call) is not None

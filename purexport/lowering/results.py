@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
-from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType, Type
 from purexport.errors import ExportError
 from purexport.graph.ir import Value, better
 from purexport.lowering import blocks
@@ -26,30 +25,30 @@ def bind_results(state: State, op: Emitter, call: Call, result: Any) -> None:
     single = len(call.outputs) == 1
     results = [result] if single else list(result)
     for output, item in zip(call.outputs, results, strict=single):
+        type_ = state.type(output)
         state.env[output] = item
         if item is None:
             state.absent.add(output)
-        if not isinstance(output.type, TensorType):
-            if isinstance(output.type, SequenceType):
-                blocks.typed(item, output.type)
-            if isinstance(output.type, ScalarType) and isinstance(item, Value) and item.shape is None:
+        if not isinstance(type_, TensorType):
+            if isinstance(type_, SequenceType):
+                blocks.typed(item, type_)
+            if isinstance(type_, ScalarType) and isinstance(item, Value) and item.shape is None:
                 item.shape = ()
             continue
         if isinstance(item, (bool, int, float)):
-            state.env[output] = op.const(item, dtypes.onnx_code(output.type.dtype))
+            state.env[output] = op.const(item, dtypes.onnx_code(type_.dtype))
         elif isinstance(item, Pair):
-            part = TensorType(output.type.dtype.to_real(), output.type.shape)
+            part = TensorType(type_.dtype.to_real(), type_.shape)
             _check(call, part, item.real)
             _check(call, part, item.imag)
         elif isinstance(item, Quantized):
-            _check_integers(call, output.type, item)
+            _check_integers(call, type_, item)
         elif isinstance(item, Value):
-            _check(call, output.type, item)
+            _check(call, type_, item)
 
 
-def is_empty(value: AtenValue) -> bool:
-    """True for a tensor that has no elements, whatever the sizes of dynamic axes."""
-    type_ = value.type
+def is_empty(type_: Type) -> bool:
+    """True for the type of a tensor that has no elements, whatever the sizes of dynamic axes."""
     if not isinstance(type_, TensorType) or not type_.shape or 0 not in type_.shape:
         return False
     return all(isinstance(size, int) for size in type_.shape) and not (
@@ -57,10 +56,11 @@ def is_empty(value: AtenValue) -> bool:
     )
 
 
-def empty_results(op: Emitter, call: Call) -> Any:
+def empty_results(op: Emitter, call: Call, state: State) -> Any:
     """A constant without elements, or a list of them, for a call all of whose results are such."""
     found = []
-    for type_ in (value.tensor for value in call.outputs):
+    for type_ in map(state.type, call.outputs):
+        assert isinstance(type_, TensorType), "only tensors are empty"
         shape = [size for size in type_.shape or () if isinstance(size, int)]
         found.append(op.const(torch.empty(shape, dtype=type_.dtype)))
     return found[0] if len(found) == 1 else found

@@ -13,6 +13,7 @@ that inference gave the nodes which make it.  The example's numbers have three u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proto_schema.inference.site import Scope
@@ -25,6 +26,7 @@ from purexport.errors import ExportError
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph, Shape, Value
 from purexport.lowering.arguments import computed_numbers, flat
+from purexport.lowering.state import State
 from purexport.lowering.support.pairs import Pair
 from purexport.lowering.support.qdq import Quantized
 
@@ -32,9 +34,11 @@ from purexport.lowering.support.qdq import Quantized
 class Example(Scope):
     """What is known of sizes in one lowering: their values at the example, and the equations that the model implies."""
 
-    def __init__(self, axes: Mapping[str, Axes], derived: Derived) -> None:
+    def __init__(self, axes: Mapping[str, Axes], derived: Derived, state: State) -> None:
+        """`state` is that of the lowering; the types of values that this finds out stand there."""
         super().__init__()
         self.axes = axes
+        self.state = state
         self.sizes: dict[str, int] = {}  # of each symbol at the example
         self.places: dict[str, Source] = {}  # where an equation said what a symbol is
         self.source = Source()
@@ -48,9 +52,9 @@ class Example(Scope):
         """Give the dynamic axes of the inputs their symbols."""
         for item in graph.inputs:
             axes = self.axes.get(item.name, {})
-            if item.kind != "user" or not axes or not isinstance(item.value.type, TensorType):
-                continue
             type_ = item.value.type
+            if item.kind != "user" or not axes or not isinstance(type_, TensorType):
+                continue
             shape = list(type_.shape or ())
             for axis, label in axes.items():
                 size = shape[axis]
@@ -61,7 +65,7 @@ class Example(Scope):
                 if isinstance(size, int):
                     self.sizes.setdefault(label, size)
                 shape[axis] = Size.symbol(label)
-            item.value.type = TensorType(type_.dtype, tuple(shape))
+            self.state.types[item.value] = TensorType(type_.dtype, tuple(shape))
 
     # -- equations
 
@@ -108,11 +112,14 @@ class Example(Scope):
 
     # -- calls
 
-    def loosen(self, call: Call, arguments: Mapping[str, Any]) -> None:
-        """Take the sizes off the results of a call that may change them, before it is lowered."""
+    def loosened(self, call: Call, arguments: Mapping[str, Any]) -> Call:
+        """Take the sizes off the results of a call that may change them, before it is lowered.
+
+        Returns the call that is lowered instead.
+        """
         self.source = call.source
-        if call.base == "aten::squeeze" and call.outputs[0].tensor.shape is not None:
-            self._squeeze_as_recorded(call)
+        if call.base == "aten::squeeze" and self._shape(call.outputs[0]) is not None:
+            call = self._squeeze_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)
         if call.target == "prim::Scan":
@@ -123,24 +130,32 @@ class Example(Scope):
             # beside other results, torch leaves one out as a tensor without elements, as lstsq its residuals
             left_out = () if len(call.outputs) == 1 or has_data_dependent_size(call) else (0,)
             for value in call.outputs:
-                if isinstance(value.type, TensorType) and value.type.shape not in (None, left_out):
-                    value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+                type_ = self.state.type(value)
+                if isinstance(type_, TensorType) and type_.shape not in (None, left_out):
+                    self.state.types[value] = TensorType(type_.dtype, (None,) * len(type_.shape))
+        return call
 
-    def _squeeze_as_recorded(self, call: Call) -> None:
-        """Let a squeeze that removes a dynamic axis, whose size is 1 in the example, name all axes that it removes.
+    def _shape(self, value: AtenValue) -> Shape:
+        """The shape of a neutral tensor."""
+        type_ = self.state.type(value)
+        return type_.shape if isinstance(type_, TensorType) else None
+
+    def _squeeze_as_recorded(self, call: Call) -> Call:
+        """A squeeze that removes a dynamic axis, whose size is 1 in the example, names all axes that it removes.
 
         So the file has a Squeeze that fails for other sizes.
         """
-        shape = call.args["self"].tensor.shape or ()
+        shape = self._shape(call.args["self"]) or ()
         dims = call.args.get("dim", range(len(shape)))
         axes = sorted({dim % max(len(shape), 1) for dim in (dims if isinstance(dims, (list, range)) else [dims])})
         axes = [axis for axis in axes if shape and self._is_one(shape[axis])]
-        if not all(isinstance(shape[axis], int) for axis in axes):
-            call.target, call.args = "aten::squeeze.dims", {"self": call.args["self"], "dim": axes}
+        if all(isinstance(shape[axis], int) for axis in axes):
+            return call
+        return replace(call, target="aten::squeeze.dims", args={"self": call.args["self"], "dim": axes})
 
     def _hold_the_number_of_pieces(self, call: Call) -> None:
         """An axis that is unbound has the size of the example: so many pieces were recorded."""
-        shape = call.args["self"].tensor.shape or ()
+        shape = self._shape(call.args["self"]) or ()
         size = shape[call.args.get("dim", 0)] if shape else None
         number = None if size is None else self.at_example(size)
         if isinstance(size, Size) and number is not None and not any(map(self._is_fresh, size.symbols)):
@@ -151,7 +166,7 @@ class Example(Scope):
         for value, start in zip(call.blocks[0].inputs, init, strict=False):
             shape = _shape_of(start)
             if shape is not None and isinstance(value.type, TensorType):
-                value.type = TensorType(value.type.dtype, shape)
+                self.state.types[value] = TensorType(value.type.dtype, shape)
 
     def _hold_the_number_of_chunks(self, chunks: Any) -> None:
         """A number of chunks that follows from a size is that of the example: so many pieces were recorded."""
@@ -164,15 +179,15 @@ class Example(Scope):
     def _is_one(self, size: Dim | None) -> bool:
         return size is not None and self.at_example(size) == 1
 
-    def settle(self, call: Call, recorded: Sequence[Type], env: Mapping[AtenValue, Any]) -> None:
+    def settle(self, call: Call, recorded: Sequence[Type]) -> None:
         """Compare what was inferred for the results with what was recorded, and keep it as their types.
 
         Raises ExportError where they contradict.
         """
         for value, was in zip(call.outputs, recorded, strict=True):
-            if value.type is was or not isinstance(was, TensorType) or was.shape is None:
+            if self.state.type(value) is was or not isinstance(was, TensorType) or was.shape is None:
                 continue
-            shape = _shape_of(env.get(value))
+            shape = _shape_of(self.state.env.get(value))
             if shape is None:
                 shape = (None,) * len(was.shape)
             shape = tuple([self.fresh() if size is None else size for size in shape])
@@ -183,7 +198,7 @@ class Example(Scope):
                     "the trace holds a size fixed that was declared dynamic",
                     code="dynamic-axis-held",
                 )
-            value.type = type_
+            self.state.types[value] = type_
 
     def _fits(self, size: Any, recorded: Any) -> bool:
         if isinstance(size, Size) and size.name is not None and self._is_fresh(size.name):

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import Call, Source
+from purexport.aten.graph import Call, Source, Type
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import Gap
 from purexport.lowering.core.emitter import Emitter
@@ -25,13 +25,19 @@ LowerCalls = Callable[[Emitter, Sequence[Call], Any], Emitter]
 class State:
     """One lowering's tables, by neutral value.
 
-    `env` holds values, Python numbers, `Pair`s and `Quantized`s, and lists of those.
+    `env` holds values, Python numbers, `Pair`s and `Quantized`s, and lists of those.  `types` are those that this
+    lowering knows better than the capture, because sizes of the example can change.
     """
 
     env: dict[AtenValue, Any] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     poisoned: set[AtenValue] = field(default_factory=set)  # results of what cannot be lowered
     absent: set[AtenValue] = field(default_factory=set)  # results that a symbolic function leaves out
+    types: dict[AtenValue, Type] = field(default_factory=dict)
+
+    def type(self, value: AtenValue) -> Type:
+        """The type of a neutral value, as far as it is known here."""
+        return self.types.get(value, value.type)
 
     def argument(self, arg: Any) -> Any:
         """What stands for a neutral argument: values, Python constants, lists of them."""

@@ -6,6 +6,8 @@ computes there: the file has the axis or not.  Everywhere else the rank must be 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from purexport.aten.graph import AtenGraph, Call, TensorType, Value
 
 # of one tensor, with rules that take it whatever its rank
@@ -20,29 +22,20 @@ class Tails:
         self.graph = graph
         self._users: dict[Value, list[Call]] | None = None
 
-    def forget_rank(self, value: Value) -> bool:
-        """Take the recorded shape off a result and all that follows from it; False, and nothing is changed, where an
-        operator may need it.
-        """
-        followers = self._followers(value)
-        for follower in followers or ():
-            follower.type = TensorType(follower.tensor.dtype, None)
-        return followers is not None
-
-    def _followers(self, value: Value) -> list[Value] | None:
-        """The result and what follows from it; None where that is not elementwise to the end."""
+    def without_rank(self, value: Value) -> Sequence[Value]:
+        """The result and all that follows from it, where nobody needs its rank; empty where an operator may need it."""
         users = self._all_users()
         found, left = [], [value]
         while left:
             item = left.pop()
             if item not in users or not isinstance(item.type, TensorType):
-                return None
+                return ()
             found.append(item)
             for call in users[item]:
                 if not call.outputs:  # an assertion, which is not written
                     continue
                 if call.base not in _ELEMENTWISE or call.blocks or list(call.inputs()) != [item]:
-                    return None
+                    return ()
                 left += call.outputs
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -47,10 +48,9 @@ def capture_model(run: Run) -> Captured:
         with weights.captured():
             captured = capture(request)
         captured.remarks += counted((args, kwargs))
-        weights.fill(captured.graph)
-        named = names.order_inputs(captured.graph.inputs, run.model)
-        names.name_inputs(named, options.input_names or ())
-    return captured
+        graph = weights.filled(captured.graph)
+        named = names.ordered_and_named(graph.inputs, run.model, options.input_names or ())
+    return replace(captured, graph=graph.with_inputs(named))
 
 
 def _refuse_wrapped(model: Any) -> None:

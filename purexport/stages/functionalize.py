@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proto_schema.records import dataclass
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core import names
@@ -45,15 +47,17 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     remarks += said(pure.remarks)
     remarks += said(write_remarks(pure, options.mutated_state))
     keeps = options.mutated_state == "io"
-    buffers = [item.input for item in pure.mutations] if keeps else []
-    names.make_way(pure.graph, options.input_names, options.output_names, options.dynamic_axes or (), buffers)
-    state = keep_state(pure) if keeps else State()
-    pure.graph.output_names = names.name_outputs(pure.graph.output_names, options.output_names)
-    remarks += interface_remarks(pure.graph)
-    users = [item.name for item in pure.graph.inputs if item.kind == "user"]
-    interface = [*users, *pure.graph.output_names]
+    written = [item.input.value for item in pure.mutations] if keeps else []
+    pure = pure.with_graph(
+        names.make_way(pure.graph, options.input_names, options.output_names, options.dynamic_axes or (), written)
+    )
+    graph, state = keep_state(pure) if keeps else (pure.graph, State())
+    graph = replace(graph, output_names=names.name_outputs(graph.output_names, options.output_names))
+    remarks += interface_remarks(graph)
+    users = [item.name for item in graph.inputs if item.kind == "user"]
+    interface = [*users, *graph.output_names]
     remarks += said(names.unknown_axes(options.dynamic_axes or (), interface, argument_names(run.model, run.arguments)))
-    return Pure(captured, pure.graph, state, remarks)
+    return Pure(captured, graph, state, remarks)
 
 
 def _has_axes_of_one(captured: Captured) -> bool:

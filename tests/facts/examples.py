@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import AtenGraph, Call, ListType, ScalarType, TensorType, Value, tensor_type
+from purexport.aten.graph import Call, ListType, ScalarType, TensorType, Value, tensor_type
 from purexport.aten.names import operator_of
 from purexport.aten.schema import bind
 
@@ -51,13 +51,11 @@ class Example:
 
     def call(self) -> tuple[Call, dict[Value, torch.Tensor]]:
         """The call as a graph holds it, and its tensors."""
-        graph = AtenGraph()
         known: dict[Value, torch.Tensor] = {}
 
         def value(item: Any) -> Any:
             if isinstance(item, torch.Tensor):
-                made = graph.constant(item)
-                made.type = TensorType(item.dtype, tuple(item.shape), None if item.is_quantized else item.stride())
+                made = Value(TensorType(item.dtype, tuple(item.shape), None if item.is_quantized else item.stride()))
                 known[made] = item
                 return made
             return [value(one) for one in item] if isinstance(item, (list, tuple)) else item

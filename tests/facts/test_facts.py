@@ -185,7 +185,7 @@ def written_through(row: Fact, item: Example) -> Iterator[str]:
         part.copy_(content)
         calls: list[Call] = []
         if several:
-            call.outputs[0].type = ListType()
+            call = replace(call, outputs=[Value(ListType())])
         try:
             result = inverse(call, index, base, new, calls.append)
         except UnknownInverse:

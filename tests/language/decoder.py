@@ -7,6 +7,7 @@ and returned as tensors, as a step of a language model does (`purexport/language
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -260,5 +261,5 @@ def fused_program(
     prover = Prover(dict(zip(NAMES, arguments(2, 5, 7, holes), strict=True)))
     with opened(model, arguments(2, 5, 7), None, options) as run:
         pure = make_pure(run, capture_model(run))
-        fused = rewrite(pure.graph, [changed(row) for row in rows_of(target, POSITIONS)], prover)
-        return build_program(run, lower_to_onnx(run, pure)), fused
+        graph, fused = rewrite(pure.graph, [changed(row) for row in rows_of(target, POSITIONS)], prover)
+        return build_program(run, lower_to_onnx(run, replace(pure, graph=graph))), fused

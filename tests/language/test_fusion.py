@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,11 +166,12 @@ def test_a_wrong_row_is_named(case: str) -> None:
         @functools.wraps(row)
         def mistaken(site: Site) -> Sequence[Value] | None:
             found = row(site)
-            for call in site.before:
+            for place, call in enumerate(site.before):
                 if argument in call.args:
-                    call.args[argument] = change(call.args[argument])
-                elif not argument:
-                    call.args = change(call.args)
+                    args = {**call.args, argument: change(call.args[argument])}
+                else:
+                    args = call.args if argument else change(call.args)
+                site.before[place] = replace(call, args=args)
             return found
 
         return mistaken

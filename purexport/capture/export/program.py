@@ -62,7 +62,8 @@ def export_model(request: Request) -> Captured:
         captured = _captured(program, flat.names, found.symbols, watch.results or _output_paths(program))
         # torch.export records an assignment in the outermost module as a write to its buffer
         inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
-        captured.graph.assigned += [Assigned(item, None) for item in inner]
+        written = [*captured.graph.assigned, *(Assigned(item, None) for item in inner)]
+        captured.graph = dataclasses.replace(captured.graph, assigned=written)
         captured.remarks += found.remarks()
         captured.notes += [*watch.remarks, *specs.said_of_ranges(request.dynamic_shapes)]
         return captured, watch
@@ -144,8 +145,8 @@ def _captured(
     program: ExportedProgram, names: Sequence[str] | None, symbols: Symbols, results: Sequence[Path]
 ) -> Captured:
     graph = reader.read(program, names, symbols)
-    graph.output_names = output_names(results)
-    graph.outputs = [output for output in graph.outputs if output is not None]
+    given = [output for output in graph.outputs if output is not None]
+    graph = dataclasses.replace(graph, outputs=given, output_names=output_names(results))
     spec = program.call_spec.out_spec
     listed = spec is not None and spec.type is list
     return Captured(graph, types_hold_for_all_sizes=True, listed=listed, program=program)

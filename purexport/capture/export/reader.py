@@ -20,6 +20,7 @@ from purexport.aten.graph import (
     AtenGraph,
     Call,
     Input,
+    Recording,
     Value,
     same_bytes,
 )
@@ -37,14 +38,14 @@ def read(program: torch.export.ExportedProgram, names: Sequence[str] | None, sym
     `names` are those of the user's tensor inputs, in order (None: torch's own); `symbols` reads torch's sizes.
     """
     program = _resolved(program)
-    reader = Reader(AtenGraph(), symbols)
+    reader = Reader(Recording(), symbols)
     env = _placeholders(program, names, symbols, reader.graph)
     outputs = reader.body(program.graph_module, env)
     specs = program.graph_signature.output_specs
-    reader.graph.outputs = []
+    results: list[Any] = []
     for output, spec in zip(outputs, specs, strict=True):
         if spec.kind.name == "USER_OUTPUT":
-            reader.graph.outputs.append(output)
+            results.append(output)
         elif spec.kind.name in _MUTATIONS:
             args = {"self": _written(program, spec, env), "src": output, "non_blocking": False}
             reader.graph.calls.append(Call("aten::copy_", args, [Value(output.type)]))
@@ -53,7 +54,7 @@ def read(program: torch.export.ExportedProgram, names: Sequence[str] | None, sym
                 f"the program has an output of kind {spec.kind.name}, and ONNX has no place for it",
                 code="program-not-read",
             )
-    return reader.graph
+    return reader.graph.graph(results)
 
 
 # The outputs that a decomposed program has besides its results: the new values of everything that it writes to.
@@ -156,7 +157,7 @@ def tensor_names(program: torch.export.ExportedProgram) -> list[str]:
 
 
 def _placeholders(
-    program: torch.export.ExportedProgram, names: Sequence[str] | None, symbols: Symbols, graph: AtenGraph
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, symbols: Symbols, graph: Recording
 ) -> dict[torch.fx.Node, Any]:
     """The graph's inputs, and the value of each placeholder.  Tied weights become one input."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}

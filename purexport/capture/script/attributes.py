@@ -35,22 +35,20 @@ class Attributes:
         self._recorder.touch(cell, source)
         cell["value"] = item
 
-    def note_buffers(self) -> list[str]:
-        """Note in the graph which buffers are different tensors at the end.
-
-        Returns remarks on the other attributes that the script assigns.
-        """
+    def assigned(self) -> tuple[list[Assigned], list[str]]:
+        """The buffers that are different tensors at the end, and remarks on the other attributes that are assigned."""
         inputs = {item.name: item for item in self._recorder.graph.inputs if item.kind in ("parameter", "buffer")}
-        remarks = []
+        remarks: list[str] = []
+        written: list[Assigned] = []
         for (path, name), source in self._assigned.items():
             full = f"{path}.{name}" if path else name
             value = self._cells[path, name]["value"]
             item = inputs.get(full)
             if item is not None and isinstance(value, Value) and isinstance(value.type, TensorType):
-                self._recorder.graph.assigned.append(Assigned(item, value, str(source)))
+                written.append(Assigned(item, value, str(source)))
             else:
                 remarks.append(f"the script assigns {full}; the value is right inside the file, and not kept")
-        return remarks
+        return written, remarks
 
     def _cell(self, owner: Module, name: str) -> ScriptDict:
         key = owner.path, name

@@ -91,7 +91,7 @@ def filler(machine: Recorder, like: Value, source: Source) -> Any:
     sizes = [size if isinstance(size, int) else 1 for size in like.tensor.shape or ()]
     args = {"size": sizes, "dtype": like.tensor.dtype, "layout": None, "device": None, "pin_memory": None}
     unread: Value = machine.record("aten::zeros", args, source)
-    machine.producers[unread].target = "prim::Uninitialized"
+    machine.retarget(unread, "prim::Uninitialized")
     return unread
 
 

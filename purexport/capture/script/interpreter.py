@@ -15,15 +15,26 @@ module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
-from purexport.aten.graph import AtenGraph, Call, Input, SequenceType, TensorType, Value, tensor_type
+from purexport.aten.graph import (
+    AtenGraph,
+    Call,
+    Input,
+    SequenceType,
+    TensorType,
+    Value,
+    map_values,
+    tensor_type,
+    with_values,
+)
 from purexport.capture.script.handlers import registered
 from purexport.capture.script.machine import LongLoop, Machine
-from purexport.capture.script.prune import prune
+from purexport.capture.script.prune import pruned
 from purexport.capture.script.values import Module, imported, returned
 from purexport.errors import ExportError
 from purexport.shapes.fakes import Axes, FakeMachine
@@ -143,13 +154,29 @@ def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine,
     machine = Machine(graph, shapes, registered(), kept)
     with shapes.running():
         results = [returned(item) for item in machine.run_block(graph, [imported(item) for item in given(machine)])]
-        machine.settle_sizes()
+        settled = machine.settled_values()
     result = results[0] if len(results) == 1 else tuple(results)
-    assigned = machine.attributes.note_buffers()
-    prune(machine.graph, [result, [item.value for item in machine.graph.assigned]])
+    written, assigned = machine.attributes.assigned()
+    calls = pruned(machine.graph.calls, [result, [item.value for item in written]])
+    graph = AtenGraph(machine.graph.inputs, calls, assigned=written)
+    if settled:
+        graph, result = _with_values(graph, result, settled)
     fixed = [
         f"axis {axis!r} was declared dynamic, but the script holds it at {size}; the file takes that size only"
         for axis, size in shapes.fixed().items()
     ]
     remarks = [*assigned, *fixed, *shapes.merged(), *shapes.settled(), *dict.fromkeys(machine.state.remarks)]
-    return Script(machine.graph, result, remarks)
+    return Script(graph, result, remarks)
+
+
+def _with_values(graph: AtenGraph, result: Any, others: Mapping[Value, Value]) -> tuple[AtenGraph, Any]:
+    """The graph and the result with other values in place of some."""
+
+    def other(value: Value) -> Value:
+        return others.get(value, value)
+
+    inputs = {item: replace(item, value=other(item.value)) for item in graph.inputs}
+    calls = [with_values(call, other, other) for call in graph.calls]
+    written = [replace(item, input=inputs[item.input], value=map_values(item.value, other)) for item in graph.assigned]
+    leaves = pytree.tree_map(lambda leaf: other(leaf) if isinstance(leaf, Value) else leaf, result)
+    return replace(graph, inputs=list(inputs.values()), calls=calls, assigned=written), leaves

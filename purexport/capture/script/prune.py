@@ -5,20 +5,21 @@ Invariant: in-place writes stay, since the tensor that they write to may be read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from purexport.aten.graph import AtenGraph, Block, Call, Value, values_in
+from purexport.aten.graph import Block, Call, Value, values_in
 from purexport.aten.schema import signature
 
 
-def prune(graph: AtenGraph, result: Any) -> None:
-    """Remove, in place, everything that `result` does not need."""
-    if any(call.blocks for call in graph.calls):
-        used = {leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Value)}
-        graph.calls[:] = _live(graph.calls, used)
+def pruned(calls: Sequence[Call], result: Any) -> Sequence[Call]:
+    """The calls without everything that `result` does not need; all of them where none has a block."""
+    if not any(call.blocks for call in calls):
+        return calls
+    return _live(calls, {leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Value)})
 
 
 def _live(calls: Iterable[Call], used: set[Value]) -> list[Call]:
@@ -27,12 +28,10 @@ def _live(calls: Iterable[Call], used: set[Value]) -> list[Call]:
     for call in reversed(list(calls)):
         if not _writes(call) and not any(value in used for value in call.outputs):
             continue
-        if call.target == "prim::If":
-            _branch(call, used)
-        elif call.target == "prim::Loop":
-            _loop(call, used)
-        used.update(call.inputs())
-        live.append(call)
+        smaller = {"prim::If": _branch, "prim::Loop": _loop}.get(call.target)
+        kept = call if smaller is None else smaller(call, used)
+        used.update(kept.inputs())
+        live.append(kept)
     return live[::-1]
 
 
@@ -45,16 +44,19 @@ def _writes(call: Call) -> bool:
         return False
 
 
-def _branch(call: Call, used: set[Value]) -> None:
+def _branch(call: Call, used: set[Value]) -> Call:
+    """The branch without the outputs that are not read."""
     kept = [index for index, value in enumerate(call.outputs) if value in used]
-    call.outputs = [call.outputs[index] for index in kept]
-    for block in call.blocks:
-        block.outputs = [block.outputs[index] for index in kept]
-        block.calls[:] = _live(block.calls, set(values_in(block.outputs)))
+    blocks = [_with_outputs(block, [block.outputs[index] for index in kept]) for block in call.blocks]
+    return replace(call, outputs=[call.outputs[index] for index in kept], blocks=blocks)
 
 
-def _loop(call: Call, used: set[Value]) -> None:
-    """Prune a loop: a carried value stays if its final value is read, or if the rest of the body reads it."""
+def _with_outputs(block: Block, outputs: Sequence[Any]) -> Block:
+    return replace(block, calls=_live(block.calls, set(values_in(outputs))), outputs=outputs)
+
+
+def _loop(call: Call, used: set[Value]) -> Call:
+    """The loop without carried values whose final value is not read, and which the rest of the body does not read."""
     (block,) = call.blocks
     kept = {index for index, value in enumerate(call.outputs) if value in used}
     while True:
@@ -64,11 +66,12 @@ def _loop(call: Call, used: set[Value]) -> None:
             break
         kept |= more
     order = sorted(kept)
-    call.outputs = [call.outputs[index] for index in order]
-    call.args["carried"] = [call.args["carried"][index] for index in order]
-    block.inputs = [block.inputs[0], *(block.inputs[index + 1] for index in order)]
-    block.outputs = [block.outputs[0], *(block.outputs[index + 1] for index in order)]
-    block.calls[:] = _live(block.calls, set(values_in(block.outputs)))
+    inputs = [block.inputs[0], *(block.inputs[index + 1] for index in order)]
+    ends = [block.outputs[0], *(block.outputs[index + 1] for index in order)]
+    carried = [call.args["carried"][index] for index in order]
+    body = replace(_with_outputs(block, ends), inputs=inputs)
+    outputs = [call.outputs[index] for index in order]
+    return replace(call, args={**call.args, "carried": carried}, outputs=outputs, blocks=[body])
 
 
 def _needed(block: Block, kept: set[int]) -> set[Value]:

@@ -17,19 +17,21 @@ import torch
 from proto_schema.sizes import Size
 from purexport.aten import scalars
 from purexport.aten.graph import (
-    AtenGraph,
     Call,
     Input,
     ListType,
+    Recording,
     ScalarType,
     SequenceType,
     Source,
     TensorType,
+    Type,
     Value,
     map_values,
     same_bytes,
     tensor_type,
 )
+from purexport.aten.names import base_of
 from purexport.aten.schema import changes_shape, dtype_from_code, signature
 from purexport.capture.script.sequence_aliasing import SequenceAliasing
 from purexport.capture.script.state import State
@@ -48,7 +50,7 @@ class Recorder:
 
     def __init__(self, shapes: FakeMachine) -> None:
         self.shapes = shapes
-        self.graph = AtenGraph()
+        self.graph = Recording()
         self.fakes: dict[Value, Any] = {}
         self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors with symbolic sizes, when they were made
         self.producers: dict[Value, Call] = {}
@@ -145,12 +147,14 @@ class Recorder:
         self.graph.inputs.append(Input(value, name, "user"))
         return value
 
-    def settle_sizes(self) -> None:
-        """Update the types of earlier values, for axes that the script has specialized or made equal by now."""
+    def settled_values(self) -> dict[Value, Value]:
+        """New values for those whose axes the script has specialized or made equal by now."""
+        found = {}
         settled = self.shapes.fixed() or self.shapes.merged()
         for value, sizes in self.sizes.items() if settled else ():
             now = self.shapes.type(torch.empty(sizes, dtype=value.tensor.dtype))
-            value.type = replace(value.tensor, shape=now.shape)
+            found[value] = Value(replace(value.tensor, shape=now.shape))
+        return found
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A value for a known tensor."""
@@ -211,6 +215,12 @@ class Recorder:
             self.quantized.update(dict.fromkeys(call.outputs, dtype or next(iter(of_quantized), None)))
         self.aliasing.note_writes(call, self.fakes)
 
+    def retarget(self, value: Value, target: str) -> None:
+        """Let the call that was recorded last, which makes `value`, be one of another operator."""
+        assert self.state.calls[-1].outputs == (value,), "another call was recorded behind it"
+        call = self.state.calls[-1] = replace(self.state.calls[-1], target=target)
+        self.producers[value] = call
+
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
         """Record a call whose result has the type of `fake`."""
         value = self.value(fake)
@@ -223,12 +233,13 @@ class Recorder:
         `kind` is the type of a result that is a number, where the script declares it.
         """
         args = {name: map_values(arg, lambda value: value) for name, arg in args.items()}  # lists may change later
-        call = Call(target, args, [Value(ListType())], source)
-        self._refuse_new_shape(call)
-        if scalars.is_scalar_operator(call.base) and not any(_is_tensor(arg) for arg in args.values()):
-            call.outputs[0].type = ScalarType(int)
+        type_: Type = ListType()
+        if scalars.is_scalar_operator(base_of(target)) and not any(_is_tensor(arg) for arg in args.values()):
+            type_ = ScalarType(int)
         if target == "aten::int_repr":
-            call.outputs[0].type = TensorType(self._integers_of(args["self"], source), None)
+            type_ = TensorType(self._integers_of(args["self"], source), None)
+        call = Call(target, args, [Value(type_)], source)
+        self._refuse_new_shape(call)
         try:
             results = self.shapes.evaluate(call, self.fakes.__getitem__)
         except ExportError:
@@ -242,7 +253,7 @@ class Recorder:
             ) from error
         result = results[0]
         if isinstance(result, tuple):
-            call.outputs = [self.value(item) for item in result]
+            call = replace(call, outputs=[self.value(item) for item in result])
             self.add(call)
             return tuple(call.outputs)
         if isinstance(result, list) and result and isinstance(result[0], torch.Tensor):
@@ -252,13 +263,12 @@ class Recorder:
         if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._number(call, torch.sym_float(result) if kind is float else result)  # type: ignore[no-untyped-call]
         if result is None and signature(target).writes:  # no result, but a write
-            call.outputs = []
-            self.add(call)
+            self.add(replace(call, outputs=[]))
         if not isinstance(result, torch.Tensor):
             return result
-        call.outputs = [self.value(result)]
-        self.add(call)
-        return call.outputs[0]
+        made = self.value(result)
+        self.add(replace(call, outputs=[made]))
+        return made
 
     def _integers_of(self, value: Value, source: Source) -> torch.dtype:
         """The dtype of a quantized tensor's integers."""
@@ -292,9 +302,8 @@ class Recorder:
             return known
         key = str(result.node.expr)
         if key not in self.state.numbers:
-            call.outputs = [self.value(result)]
-            self.add(call)
-            self.state.numbers[key] = call.outputs[0]
+            made = self.state.numbers[key] = self.value(result)
+            self.add(replace(call, outputs=[made]))
         return self.state.numbers[key]
 
     def _take(self, items: Value, index: int, fake: Any, source: Source) -> Value:

@@ -5,6 +5,7 @@ The interpreter is imported only when there is a script: it uses fake tensors wi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,10 +40,11 @@ def interpret_script(request: Request) -> Captured:
     with counts_typed():
         found = interpreter.interpret(request.model, inputs, arguments, axes, lists=request.loops_carry_lists)
     results = results_in(found.result)
-    found.graph.outputs = [leaf for _, leaf in results]
-    found.graph.output_names = output_names([path for path, _ in results])
+    graph = dataclasses.replace(
+        found.graph, outputs=[leaf for _, leaf in results], output_names=output_names([path for path, _ in results])
+    )
     listed = isinstance(found.result, list)
-    return Captured(found.graph, remarks=found.remarks, types_hold_for_all_sizes=True, scripted=True, listed=listed)
+    return Captured(graph, remarks=found.remarks, types_hold_for_all_sizes=True, scripted=True, listed=listed)
 
 
 def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

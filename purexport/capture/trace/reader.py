@@ -7,6 +7,7 @@ They are unwrapped here, because type promotion and constant folding must know t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from purexport.aten.graph import (
     Frame,
     Input,
     ListType,
+    Recording,
     ScalarType,
     Source,
     TensorType,
@@ -42,19 +44,20 @@ class Reader:
         self.script = graph
         self.objects = objects
         self.unpacked: dict[int, list[Any]] = {}
-        self.graph = AtenGraph(inputs=inputs)
+        self.graph = Recording(list(inputs))
         self.env: dict[int, Any] = {}
 
     def read(self) -> AtenGraph:
         """The neutral graph."""
-        for item, value in zip(list(self.graph.inputs), self.script.inputs(), strict=True):
-            item.value.type = _type(value.type())
-            self.env[value.unique()] = item.value
+        for place, value in enumerate(self.script.inputs()):
+            found = self.env[value.unique()] = Value(_type(value.type()))
+            self.graph.inputs[place] = replace(self.graph.inputs[place], value=found)
         self._block(self.script)
+        outputs: list[Any] = []
         for output in self.script.outputs():
             result = self.env[output.unique()]
-            self.graph.outputs += result if isinstance(result, list) else [result]
-        return self.graph
+            outputs += result if isinstance(result, list) else [result]
+        return self.graph.graph(outputs)
 
     def _block(self, block: Any) -> None:
         for node in block.nodes():
@@ -78,10 +81,12 @@ class Reader:
 
         return Source("" if scope == "(root)" else scope, frames)
 
-    def _emit(self, node: Any, target: str, args: dict[str, Any]) -> None:
-        outputs = []
+    def _emit(self, node: Any, target: str, args: dict[str, Any], as_number: Type | None = None) -> None:
+        """Record a call; its first result is a number of the kind of `as_number`, where that is given."""
+        outputs: list[Value] = []
         for output in outputs_of(node):
-            value = Value(_type(output.type()))
+            known = _type(output.type()) if as_number is None or outputs else _as_scalar(as_number)
+            value = Value(ListType(_taken_apart(output)) if isinstance(known, ListType) else known)
             self.env[output.unique()] = value
             outputs.append(value)
         self.graph.calls.append(Call(target, args, outputs, self._source(node)))
@@ -95,10 +100,10 @@ class Reader:
             return
         if kind in _CASTS and self._is_number(args[0]):
             cast = _CASTS[kind]
-            number = args[0]
-            same = isinstance(number, Value) and number.type == ScalarType(cast)
-            if same or not isinstance(number, Value):
-                self.env[node.output().unique()] = number if same else cast(number)
+            converted = args[0]
+            same = isinstance(converted, Value) and converted.type == ScalarType(cast)
+            if same or not isinstance(converted, Value):
+                self.env[node.output().unique()] = converted if same else cast(converted)
                 return
         target = target_of(schema)
         if args and self._is_number(args[0]) and args[0] is not None:
@@ -109,12 +114,12 @@ class Reader:
             # a size that Python rounds (`purexport.torch_patches.rounding`)
             target, kind, bound = "aten::Int.Scalar", "aten::Int", {"a": args[0]}
             args = args[:1]
-        self._emit(node, target, bound)
+        number: Type | None = None
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
-            output = self.graph.calls[-1].outputs[0]
-            output.type = _as_scalar(output.type)
+            number = _type(outputs_of(node)[0].type())
         elif kind == "aten::ScalarImplicit":  # a tensor where a number is declared: a number of the tensor's kind
-            self.graph.calls[-1].outputs[0].type = _as_scalar(args[0].type)
+            number = args[0].type
+        self._emit(node, target, bound, number)
 
     @staticmethod
     def _is_number(arg: Any) -> bool:
@@ -144,8 +149,6 @@ class Reader:
 
     def _unpack(self, node: Any) -> None:
         container = self.env[node.inputsAt(0).unique()]
-        if isinstance(container, Value):
-            container.type = ListType(len(outputs_of(node)))
         for index, output in enumerate(outputs_of(node)):
             if isinstance(container, list):
                 self.env[output.unique()] = container[index]
@@ -185,6 +188,12 @@ _PRIM: dict[str, Callable[[Reader, Any], None]] = {
     "prim::NumToTensor": Reader._alias,
     "prim::PythonOp": Reader._python,
 }
+
+
+def _taken_apart(value: Any) -> int | None:
+    """Into how many elements a list is taken apart; None where it is not."""
+    users = (use.user for use in value.uses())
+    return next((len(outputs_of(user)) for user in users if user.kind().endswith("Unpack")), None)
 
 
 def _type(type_: Any) -> Type:

@@ -214,8 +214,8 @@ class _Loop:
         body = self._body()
         behind, outputs = self._behind()
         scan = self.scan
-        block = Block(body, [*(self._inner(item.made) for item in scan.carried), *map(self._inner, scan.stacked)])
-        block.inputs = [*scan.carried.values(), number]
+        carried = [self._inner(item.made) for item in scan.carried]
+        block = Block(body, [*carried, *map(self._inner, scan.stacked)], [*scan.carried.values(), number])
         results = [*scan.ends.values(), *scan.stacked.values()]
         args = {"init": [item.start for item in scan.carried], "rows": [], "count": self.size}
         return [*hoisted, *begins, Call("prim::Scan", args, results, self.source, [block])], behind, outputs

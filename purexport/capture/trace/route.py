@@ -157,7 +157,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
                         found = other
                         found.notes += _loops_of(graph)
             _hold(captured, found)
-        _name_outputs(graph, *names)
+        captured.graph = _with_named_outputs(graph, *names)
         return captured, found
 
     random = torch.get_rng_state()
@@ -175,7 +175,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         return captured
     captured = _interpreted(request, flat, recorded, record, axes)
     captured.listed = listed[0]
-    _name_outputs(captured.graph, paths, assigned)
+    captured.graph = _with_named_outputs(captured.graph, paths, assigned)
     return captured
 
 
@@ -232,7 +232,7 @@ def _interpreted(
         types = [tensor_type(tensor) for tensor in (*given, *tensors)]
         script = trace.script.copy()
         found = interpreter.interpret_trace(script, trace.inputs, types, named, lists=request.loops_carry_lists)
-        found.graph.outputs = list(found.result)
+        found.graph = dataclasses.replace(found.graph, outputs=list(found.result))
         return found
 
     def again(given: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
@@ -318,13 +318,13 @@ def _hold(captured: Captured, found: Found) -> None:
     captured.notes += found.notes
 
 
-def _name_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> None:
-    """Name the model's results; the outputs after them are the buffers that the model assigned."""
-    graph.output_names = output_names(paths)
+def _with_named_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> AtenGraph:
+    """The graph with names for the model's results; the outputs after them are the buffers that the model assigned."""
     by_name = {item.name: item for item in graph.inputs}
-    for path, value in zip(assigned, graph.outputs[len(paths) :], strict=True):
-        graph.assigned.append(Assigned(by_name[path], value))
-    del graph.outputs[len(paths) :]
+    results, buffers = graph.outputs[: len(paths)], graph.outputs[len(paths) :]
+    written = [Assigned(by_name[path], value) for path, value in zip(assigned, buffers, strict=True)]
+    named = output_names(paths)
+    return dataclasses.replace(graph, outputs=results, output_names=named, assigned=[*graph.assigned, *written])
 
 
 @contextmanager

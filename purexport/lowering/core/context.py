@@ -11,7 +11,7 @@ What grows in them are the lists of a graph, the sizes and the remarks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any
@@ -77,10 +77,10 @@ class Site:
     count: int | None = None
 
 
-def site_of(call: Call, types: Iterable[Type] | None = None) -> Site:
-    """The site of a neutral call; `types` are those of its results, where they are not the recorded ones."""
-    operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
-    known = [value.type for value in call.outputs] if types is None else types
+def site_of(call: Call, type_of: Callable[[AtenValue], Type]) -> Site:
+    """The site of a neutral call, with the types that `type_of` gives its operands and results."""
+    operands = {name: type_of(arg) for name, arg in call.args.items() if isinstance(arg, AtenValue)}
+    known = [type_of(value) for value in call.outputs]
     results = tuple(map(_stored, known))
     count = next((type_.count for type_ in known if isinstance(type_, ListType)), None)
     return Site(call.source, call.target, results, MappingProxyType(operands), count)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -175,8 +176,10 @@ class Attached:
 
     # after it
 
-    def fill(self, graph: AtenGraph) -> None:
-        """Give the inputs of the captured graph that stand for the model's tensors what is written for them."""
+    def filled(self, graph: AtenGraph) -> AtenGraph:
+        """The captured graph in which the inputs for the model's tensors hold what is written for them."""
+        if not self.slots:
+            return graph
         by_name = {name: slot for slot in self.slots for name in slot.names}
         memory = {
             storage_of(tensor) or id(tensor): slot
@@ -184,7 +187,8 @@ class Attached:
             for tensor in (slot.values, slot.address)
             if tensor is not None
         }
-        for item in graph.inputs:
+        inputs = list(graph.inputs)
+        for place, item in enumerate(inputs):
             if item.kind == "user":
                 continue
             slot = memory.get(storage_of(item.tensor) or id(item.tensor)) if item.tensor is not None else None
@@ -197,9 +201,11 @@ class Attached:
                         code="tensor-without-values",
                     )
                 continue
-            item.tensor = slot.values
+            stored: Payload | None = None
             if slot.values is None:
-                item.stored = slot.stored.payload if slot.stored is not None else Absent(slot)
+                stored = slot.stored.payload if slot.stored is not None else Absent(slot)
+            inputs[place] = replace(item, tensor=slot.values, stored=stored)
+        return graph.with_inputs(inputs)
 
     def refuse_absent(self, graph: Graph) -> None:
         """Raise WeightsError when the graph still needs tensors that nobody gave."""

@@ -137,7 +137,8 @@ FLOATS = TensorType(torch.float32, (2, "n"))
 def op_of_a_call() -> Emitter:
     """The `op` of a call of two tensors of which one has a dynamic axis."""
     given = Value(FLOATS)
-    site = site_of(Call("aten::relu", {"self": given, "alpha": 1}, [Value(FLOATS), Value(TensorType(torch.quint8))]))
+    call = Call("aten::relu", {"self": given, "alpha": 1}, [Value(FLOATS), Value(TensorType(torch.quint8))])
+    site = site_of(call, lambda value: value.type)
     return Emitter.of(ir.Graph(), 20).at(site)
 
 
