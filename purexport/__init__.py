@@ -16,10 +16,10 @@ from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
     from purexport import distributed, operators, symbolic_helper
-    from purexport.capture.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.comparison.result import Comparison
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
+    from purexport.frontends.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.language.model import language_model
     from purexport.options import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string

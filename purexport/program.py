@@ -14,7 +14,7 @@ import torch
 import proto_schema as ps
 from proto_schema.records import dataclass
 from proto_schema.saveplan import SavePlan
-from purexport.capture.core.structures import Path, Step, apart, joined, number_tensor
+from purexport.frontends.core.structures import Path, Step, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor
 from purexport.runtime import forms, sessions
 from purexport.runtime.described import as_html, as_line

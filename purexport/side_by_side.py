@@ -17,14 +17,14 @@ import torch
 
 import proto_schema as ps
 from proto_schema.operators import canonical
-from purexport.capture.core.mode import select_model_mode_for_export
-from purexport.capture.core.structures import tensors_in
 from purexport.comparison.compared import compared
 from purexport.comparison.file_values import EVALUATOR, all_values
 from purexport.comparison.matching import alike
 from purexport.comparison.result import Comparison
 from purexport.comparison.torch_values import Anchor, anchors, torch_values
 from purexport.errors import ExportError
+from purexport.frontends.core.mode import select_model_mode_for_export
+from purexport.frontends.core.structures import tensors_in
 from purexport.options import Options, TrainingMode
 from purexport.pipeline import captured_and_lowered
 from purexport.program import ONNXProgram

@@ -368,7 +368,7 @@ def export(
 ) -> Any:
     """The ONNXProgram of `model`, whose inputs are named x0, x1, ...: the tensors in `args`, then those in `kwargs`.
 
-    Numbers among the arguments are constants: tests/capture/test_numbers.py has what a trace makes of them.
+    Numbers among the arguments are constants: tests/frontends/test_numbers.py has what a trace makes of them.
     """
     if capture == "trace" and holds_numbers((args, dict(kwargs))):
         model, args, kwargs = with_constants(model, args, kwargs)

@@ -39,37 +39,37 @@ LAYERS: dict[str, tuple[str, str]] = {
     "graph": ("graph", "aten base toolkit"),
     "weights": ("weights", "graph base toolkit"),
     "inspect": ("inspect", "base toolkit"),
-    "capture": ("capture", "fx shapes facts aten base toolkit"),
+    "frontends": ("frontends", "fx shapes facts aten base toolkit"),
     "lowering": ("lowering", "graph functionalize fx shapes facts aten base toolkit"),
-    "weights.model": ("weights.model", "capture weights graph fx shapes facts aten base toolkit"),
+    "weights.model": ("weights.model", "frontends weights graph fx shapes facts aten base toolkit"),
     "distributed": ("distributed", "weights graph base toolkit"),
-    "program": ("program runtime", "graph capture fx shapes facts aten base toolkit"),
-    "comparison": ("comparison", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
-    "compat": ("compat", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
+    "program": ("program runtime", "graph frontends fx shapes facts aten base toolkit"),
+    "comparison": ("comparison", "program lowering frontends graph functionalize fx shapes facts aten base toolkit"),
+    "compat": ("compat", "program lowering frontends graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
         "pipeline stages side_by_side",
-        "helpers compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts "
-        "aten base toolkit",
+        "helpers compat comparison program weights.model lowering frontends weights graph functionalize fx shapes "
+        "facts aten base toolkit",
     ),
     "language": (
         "language",
-        "pipeline fusion helpers compat comparison program weights.model lowering capture weights graph functionalize "
-        "fx shapes facts aten base toolkit",
+        "pipeline fusion helpers compat comparison program weights.model lowering frontends weights graph "
+        "functionalize fx shapes facts aten base toolkit",
     ),
     "models": ("operators", "base toolkit"),
     "helpers": (
         "symbolic_helper compat.lent_helpers",
-        "compat lowering program capture graph functionalize fx shapes facts aten base toolkit",
+        "compat lowering program frontends graph functionalize fx shapes facts aten base toolkit",
     ),
     "public": (
         "purexport compat.patch",
-        "language fusion models helpers pipeline compat comparison distributed program weights.model lowering capture "
-        "weights graph functionalize fx shapes facts aten base toolkit",
+        "language fusion models helpers pipeline compat comparison distributed program weights.model lowering "
+        "frontends weights graph functionalize fx shapes facts aten base toolkit",
     ),
     "command line": (
         "cli __main__",
         "public language fusion models helpers pipeline compat comparison distributed program weights.model lowering "
-        "capture weights inspect graph functionalize fx shapes facts aten base toolkit",
+        "frontends weights inspect graph functionalize fx shapes facts aten base toolkit",
     ),
 }
 
@@ -255,10 +255,10 @@ def test_imports(check: str) -> None:
 # (a module, what is added to it, the check that finds it): each of these passed before the layers were a list
 PLANTED = [
     ("purexport.lowering.nn.conv", "from purexport import pipeline", "arrows_against_layers"),
-    ("purexport.lowering.decompose", "from purexport.capture.export import reader", "arrows_against_layers"),
+    ("purexport.lowering.decompose", "from purexport.frontends.export import reader", "arrows_against_layers"),
     (
         "purexport.graph.payloads",
-        "def f():\n    import purexport.capture.script.interpreter",
+        "def f():\n    import purexport.frontends.script.interpreter",
         "arrows_against_layers",
     ),
     ("purexport.aten.graph", "if TYPE_CHECKING:\n    from purexport.shapes import fakes", "arrows_against_layers"),
@@ -269,12 +269,12 @@ PLANTED = [
     ("purexport.lowering.core.emitter", "from purexport.lowering.nn import conv", "circles_of_folders"),
     ("purexport.lowering.nn.pool", "from purexport.lowering.nn import adaptive_pool", "circles_of_files"),
     ("purexport.new_room", "", "unknown_modules"),
-    ("purexport.capture.core.request", "isinstance(model, torch.jit.ScriptModule)", "torch_jit_elsewhere"),
-    ("purexport.capture.core.request", "from torch import jit", "torch_jit_elsewhere"),
-    ("purexport.capture.trace.route", "def f():\n    from torch.jit import _trace", "torch_jit_elsewhere"),
+    ("purexport.frontends.core.request", "isinstance(model, torch.jit.ScriptModule)", "torch_jit_elsewhere"),
+    ("purexport.frontends.core.request", "from torch import jit", "torch_jit_elsewhere"),
+    ("purexport.frontends.trace.route", "def f():\n    from torch.jit import _trace", "torch_jit_elsewhere"),
     ("purexport.operators", "from torch._jit_internal import is_scripting", "torch_jit_elsewhere"),
     ("purexport.aten.names", "torch._C._jit_get_schemas_for_operator(base)", "torch_jit_elsewhere"),
-    ("purexport.capture.trace.nodes", "torch._C._get_value_trace(tensor)", "torch_jit_elsewhere"),
+    ("purexport.frontends.trace.nodes", "torch._C._get_value_trace(tensor)", "torch_jit_elsewhere"),
     ("purexport.cli.verbs.stat", 'open(args.output, "w").write(text)', "files_changed_elsewhere"),
     ("purexport.inspect.html", "os.replace(made, target)", "files_changed_elsewhere"),
     ("proto_schema.saving", "Path(target).write_bytes(data)", "files_changed_elsewhere"),

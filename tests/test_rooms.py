@@ -62,8 +62,8 @@ def verbs() -> tuple[set[str], set[str]]:
 
 
 def handlers() -> tuple[set[str], set[str]]:
-    listed = names_in(constant("capture/script/handlers.py", "FILES"))
-    folder = PACKAGE / "capture" / "script" / "operators"
+    listed = names_in(constant("frontends/script/handlers.py", "FILES"))
+    folder = PACKAGE / "frontends" / "script" / "operators"
     return {name for name in files_in(folder) if _registers(folder / name)}, listed
 
 
@@ -101,8 +101,8 @@ def readers() -> tuple[set[str], set[str]]:
 
 
 def routes() -> tuple[set[str], set[str]]:
-    there = {path.parent.name for path in (PACKAGE / "capture").glob("*/route.py")} - {"core"}
-    listed = imported_by("capture/choose.py", "purexport.capture")
+    there = {path.parent.name for path in (PACKAGE / "frontends").glob("*/route.py")} - {"core"}
+    listed = imported_by("frontends/choose.py", "purexport.frontends")
     return there, {name.removesuffix(".route") for name in listed} & there
 
 

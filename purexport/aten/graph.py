@@ -100,7 +100,7 @@ Type = TensorType | ScalarType | ListType | SequenceType
 class Value:
     """One result in the graph.  Values compare by identity: two are the same only if they are one object.
 
-    This is no dataclass, because those are containers of results (`capture/core/structures.py`).
+    This is no dataclass, because those are containers of results (`frontends/core/structures.py`).
     """
 
     __slots__ = ("type",)
@@ -126,7 +126,7 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 Frame = tuple[str, int]  # file and line
 
 # The folders of this package whose functions are on the stack between the user's line and torch during a capture.
-_ROOMS = ("aten", "capture", "compat", "stages", "torch_patches")
+_ROOMS = ("aten", "frontends", "compat", "stages", "torch_patches")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _ENTRY = os.path.join(_PACKAGE, "pipeline.py")
 _OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), _ENTRY, "<eval_with_key>")

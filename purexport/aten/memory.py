@@ -2,7 +2,7 @@
 
 Which tensors of a graph share memory is found in three places, each on what is known there: of calls by their facts and
 by torch (`functionalize/aliasing`), of a graph's values by what was taken from what (`functionalize/storages`), of a
-script's lists by fake tensors (`capture/script/memory`).  All of them stand on these.
+script's lists by fake tensors (`frontends/script/memory`).  All of them stand on these.
 """
 
 from __future__ import annotations

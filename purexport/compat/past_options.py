@@ -16,10 +16,10 @@ from typing import Any, ParamSpec, TypedDict, cast
 
 import torch
 
-from purexport.capture.core.mode import exporting, select_model_mode_for_export
-from purexport.capture.core.request import script_parameters
 from purexport.compat import torch_onnx
 from purexport.errors import ExportError
+from purexport.frontends.core.mode import exporting, select_model_mode_for_export
+from purexport.frontends.core.request import script_parameters
 from purexport.options import OperatorExportTypes, TrainingMode, ours
 from purexport.program import ONNXProgram
 from purexport.torch_patches.torch_jit import ScriptModule, is_script

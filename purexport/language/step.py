@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves
 
-from purexport.capture.trace.shapes_of_calls import Shaped
 from purexport.errors import ExportError
+from purexport.frontends.trace.shapes_of_calls import Shaped
 from purexport.language.last import logits_of_last
 from purexport.language.library import library
 from purexport.torch_patches.calls import operators_handed_to

@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 import proto_schema as ps
 from proto_schema.records import dataclass
 from purexport import dtypes
-from purexport.capture.core.mode import copied, preserved
-from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError, VerificationError
+from purexport.frontends.core.mode import copied, preserved
+from purexport.frontends.core.structures import results_in
 from purexport.runtime.sessions import as_real
 
 # relative, absolute; from fine to coarse.  A float8 may be two steps of its two or three bits away

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from proto_schema.onnx import ModelProto
-from purexport.capture.core.free_axes import FreeAxes
-from purexport.capture.core.module_classes import module_classes
+from purexport.frontends.core.free_axes import FreeAxes
+from purexport.frontends.core.module_classes import module_classes
 from purexport.graph import printer
 from purexport.graph.build import build_model
 from purexport.graph.parameters import owned_values

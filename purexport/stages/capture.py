@@ -10,13 +10,13 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from proto_schema import operators
-from purexport.capture.choose import capture
-from purexport.capture.core import names
-from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
-from purexport.capture.core.request import Captured, Request
-from purexport.capture.core.structures import counted
-from purexport.capture.export.route import plain_shapes
 from purexport.errors import ExportError
+from purexport.frontends.choose import capture
+from purexport.frontends.core import names
+from purexport.frontends.core.mode import copied, exporting, preserved, select_model_mode_for_export
+from purexport.frontends.core.request import Captured, Request
+from purexport.frontends.core.structures import counted
+from purexport.frontends.export.route import plain_shapes
 from purexport.lowering.core.versions import takes_sequences
 from purexport.stages.run import Run
 

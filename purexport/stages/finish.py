@@ -7,9 +7,9 @@ from typing import Any
 
 from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.targets import judge
-from purexport.capture.core.mode import copied, select_model_mode_for_export
 from purexport.compat.past_options import arguments_of
 from purexport.errors import VerificationError
+from purexport.frontends.core.mode import copied, select_model_mode_for_export
 from purexport.lock import alone
 from purexport.options import Options
 from purexport.program import ONNXProgram

@@ -1,8 +1,8 @@
 """Export with every axis dynamic that the model lets vary (`dynamic=True`).
 
-The model runs at other sizes first (`capture/core/free_axes.py`); what it takes is declared dynamic, and the stages run
-as for any declared axes.  Where they refuse, the axes are declared one after the other, and those that are refused are
-static.  Invariant: a model that exports with static axes exports here.
+The model runs at other sizes first (`frontends/core/free_axes.py`); what it takes is declared dynamic, and the stages
+run as for any declared axes.  Where they refuse, the axes are declared one after the other, and those that are refused
+are static.  Invariant: a model that exports with static axes exports here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from purexport.aten.axes import Axes, own_name
-from purexport.capture.core.attributes import attributes_kept
-from purexport.capture.core.free_axes import FreeAxes, free_axes
-from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
-from purexport.capture.core.request import Flat, Request, argument_names, flatten, named_axes
-from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError
+from purexport.frontends.core.attributes import attributes_kept
+from purexport.frontends.core.free_axes import FreeAxes, free_axes
+from purexport.frontends.core.mode import copied, exporting, preserved, select_model_mode_for_export
+from purexport.frontends.core.request import Flat, Request, argument_names, flatten, named_axes
+from purexport.frontends.core.structures import results_in
 from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
 from purexport.torch_patches.quiet import quiet_torch

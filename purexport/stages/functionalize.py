@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from proto_schema.records import dataclass
 from purexport.aten.graph import AtenGraph
-from purexport.capture.core import names
-from purexport.capture.core.request import Captured, argument_names
-from purexport.capture.core.structures import tensors_in
+from purexport.frontends.core import names
+from purexport.frontends.core.request import Captured, argument_names
+from purexport.frontends.core.structures import tensors_in
 from purexport.functionalize.arguments import refuse_parts, refuse_shared_inputs
 from purexport.functionalize.graph import functionalize
 from purexport.functionalize.state import State, keep_state, write_remarks

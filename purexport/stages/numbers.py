@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from purexport.capture.choose import takes_numbers
-from purexport.capture.core.request import NumbersHeldError, Request, flatten
-from purexport.capture.core.structures import apart, number_tensor
 from purexport.errors import ExportError
+from purexport.frontends.choose import takes_numbers
+from purexport.frontends.core.request import NumbersHeldError, Request, flatten
+from purexport.frontends.core.structures import apart, number_tensor
 from purexport.stages.lower import Onnx
 from purexport.stages.run import Run, said
 

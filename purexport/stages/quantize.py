@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from proto_schema.onnx import ModelProto
-from purexport.capture.core.mode import copied
 from purexport.compat.past_options import arguments_of
 from purexport.errors import ExportError
+from purexport.frontends.core.mode import copied
 from purexport.options import Quantization
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import exact_session_of, wide_session_of

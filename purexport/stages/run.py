@@ -17,13 +17,13 @@ from torch.utils import _pytree as pytree
 from proto_schema.collection import paused_collection
 from proto_schema.records import dataclass
 from purexport.aten.autograd_functions import recording
-from purexport.capture.choose import check_choice
-from purexport.capture.core.free_axes import FreeAxes
 from purexport.compat import torch_onnx
 from purexport.compat.lent_helpers import lending
 from purexport.compat.past_options import arguments_of
 from purexport.compat.symbolic.rules import custom_rules
 from purexport.errors import ExportError
+from purexport.frontends.choose import check_choice
+from purexport.frontends.core.free_axes import FreeAxes
 from purexport.graph.passes import outline
 from purexport.lock import alone
 from purexport.options import Options

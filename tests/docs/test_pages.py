@@ -142,7 +142,7 @@ NOT_RUN = {
     (
         "docs/cookbook.md",
         "cache = DynamicCache",
-    ): "needs transformers; tests/capture/test_structures.py has caches",
+    ): "needs transformers; tests/frontends/test_structures.py has caches",
     (
         "docs/development/fuzzing.md",
         "python -m fuzz",

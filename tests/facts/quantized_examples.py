@@ -1,7 +1,7 @@
 """Calls of quantized operators, made of their schemas: an argument is chosen by its name.
 
 The graph holds packed weights as lists: `(weight, bias, stride, padding, output_padding, dilation, groups, transposed)`
-of a convolution, `(weight, bias)` of a linear layer (`capture/core/prepacked.py`).
+of a convolution, `(weight, bias)` of a linear layer (`frontends/core/prepacked.py`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import torch
 import torch.ao.quantization.fx._decomposed  # declares quantized_decomposed::
 
 import purexport.lowering
-from purexport.capture.trace import onnx_operators
+from purexport.frontends.trace import onnx_operators
 from purexport.lowering.rules import FILES, registered
 from tests import transformers_shim  # noqa: F401  declares transformers::
 from tests.torchvision_shim import torchvision

@@ -16,7 +16,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import purexport
-from purexport.capture.export import program
+from purexport.frontends.export import program
 from purexport.torch_patches import fake_results
 from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.sizes import (

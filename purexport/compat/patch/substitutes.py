@@ -21,11 +21,11 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from purexport import operators, pipeline
-from purexport.capture.core import mode
 from purexport.compat.lent_helpers import substitutes as helpers_of_torch
 from purexport.compat.patch.verification import verifying
 from purexport.compat.symbolic import registry
 from purexport.compat.torch_onnx import ABSENT, INNER, PLACES, registering_module
+from purexport.frontends.core import mode
 from purexport.options import OperatorExportTypes
 from purexport.program import ONNXProgram
 

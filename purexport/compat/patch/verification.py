@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from purexport.capture.core.mode import copied, preserved
-from purexport.capture.core.structures import results_in
+from purexport.frontends.core.mode import copied, preserved
+from purexport.frontends.core.structures import results_in
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import as_real
 

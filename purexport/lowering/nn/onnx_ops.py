@@ -144,7 +144,7 @@ def symbolic_multi_out(
 def traced_symbolic(op: Emitter, inputs: Sequence[Value], results: Sequence[Value], text: str) -> list[Value]:
     """purexport::onnx_symbolic(Tensor[] inputs, Tensor[] results, str text) -> Tensor[]
 
-    What a trace records of both (`capture/trace/onnx_operators.py`, which writes the text); `results` are tensors of
+    What a trace records of both (`frontends/trace/onnx_operators.py`, which writes the text); `results` are tensors of
     the types of the results.
     """
     said = json.loads(text)

@@ -27,7 +27,7 @@ from purexport.lowering.support.qdq import (
     requantized,
 )
 
-Packed = Sequence[Any]  # as purexport.capture.core.prepacked lists them
+Packed = Sequence[Any]  # as purexport.frontends.core.prepacked lists them
 
 
 def like(op: Emitter, value: Value, tensor: Quantized, scale: Any, zero_point: Any) -> Quantized:

@@ -22,9 +22,9 @@ from proto_schema.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of
-from purexport.capture.core.module_tensors import Owned, is_valueless, owned_tensors, placed
-from purexport.capture.core.structures import mapped, tensors_in
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
+from purexport.frontends.core.module_tensors import Owned, is_valueless, owned_tensors, placed
+from purexport.frontends.core.structures import mapped, tensors_in
 from purexport.graph.ir import Graph
 from purexport.torch_patches.torch_jit import ScriptModule
 from purexport.weights.model.mapped import Mapped

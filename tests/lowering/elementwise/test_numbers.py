@@ -30,7 +30,7 @@ ROWS = [
     size("scale", lambda x: x * (x.shape[1] ** -0.5)),
     size("scale-by-root", lambda x: x / (x.shape[1] ** 0.5)),
     size("integer-power", lambda x: torch.ones(x.shape[1] ** 2), traced="found type 'float'"),
-    # a trace holds which of the two is larger, so that its axes are static (tests/capture/test_specialized_axes.py)
+    # a trace holds which of the two is larger, so that its axes are static (tests/frontends/test_specialized_axes.py)
     size("max", lambda x: torch.ones(max(x.shape[0], x.shape[1] + 1)), routes=("export",)),
     size("min", lambda x: torch.ones(min(x.shape[0], x.shape[1])), routes=("export",)),
     size("compare", lambda x: x * torch.tensor(x.shape[0])),

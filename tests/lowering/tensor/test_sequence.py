@@ -1,4 +1,4 @@
-"""Lists of tensors whose length only the run knows.  More of their kind is in tests/capture/script/test_lists.py."""
+"""Lists of tensors whose length only the run knows.  More of their kind is in tests/frontends/script/test_lists.py."""
 
 # ruff: noqa: UP006, UP035  TorchScript knows these forms
 

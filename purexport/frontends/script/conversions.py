@@ -1,0 +1,107 @@
+"""Explicit and implicit conversions in a script: tensors to numbers, numbers to tensors, one dtype to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport.aten.graph import Call, ScalarType, SequenceType, Source, TensorType, Value
+from purexport.errors import ExportError
+from purexport.frontends.script.kinds import NUMBER_DTYPES, number_kind
+from purexport.frontends.script.recorder import Recorder
+from purexport.frontends.script.values import ScriptList, holds_value
+
+_CAST_NAMES = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten::Bool.Tensor"}
+
+
+def to_number(machine: Recorder, cast: Any, operand: Any, source: Source) -> Any:
+    """int(), float(), bool() (`cast` None: item()) of a tensor or number."""
+    if not isinstance(operand, Value):
+        return operand if cast is None else cast(operand)
+    if isinstance(operand.type, ScalarType) and cast in (None, operand.type.kind):
+        return operand
+    known = next((item.tensor for item in machine.graph.inputs if item.value is operand), None)
+    written = machine.aliasing.is_written(machine.fakes[operand])
+    if known is not None and known.numel() == 1 and not known.is_meta and not written:
+        with machine.shapes.outside():
+            found = known.item()
+        return found if cast is None else cast(found)
+    fake = machine.fakes[operand]
+    number = _converted(fake.item() if isinstance(fake, torch.Tensor) else fake, cast)
+    if not isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return number
+    value = machine.value(number)
+    assert isinstance(value.type, ScalarType)
+    machine.add(Call(_CAST_NAMES[value.type.kind], {"a": operand}, [value], source))
+    return value
+
+
+def to_tensor(machine: Recorder, number: Any, source: Source) -> Value:
+    """A zero-dim tensor of a number."""
+    kind = number_kind(number)
+    args = {"s": number, "dtype": NUMBER_DTYPES[kind], "layout": None, "device": None, "pin_memory": None}
+    return machine.emit("aten::scalar_tensor", args, torch.empty((), dtype=NUMBER_DTYPES[kind]), source)
+
+
+def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Source) -> Value:
+    """`torch.tensor` of numbers, nested lists included: a constant when they are known."""
+    if not holds_value(data):
+        with machine.shapes.outside():
+            made = torch.tensor(_plain(data), dtype=dtype)
+        return machine.constant(made)
+    value = _stacked(machine, data, source)
+    return value if dtype is None else cast(machine, value, dtype, source)
+
+
+def _stacked(machine: Recorder, data: Any, source: Source) -> Value:
+    if isinstance(data, ScriptList) and data.value is not None:
+        if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
+            raise ExportError(
+                f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack",
+                code="script-operator",
+            )
+        return data.value
+    if not isinstance(data, (list, tuple)):
+        return to_tensor(machine, data, source) if number_kind(data) is not None else data
+    items = [_stacked(machine, item, source) for item in data]
+    dtypes = {item.tensor.dtype for item in items}
+    widest = next(kind for kind in (torch.float32, torch.int64, torch.bool, *dtypes) if kind in dtypes)
+    items = [cast(machine, item, widest, source) for item in items]
+    stacked: Value = machine.record("aten::stack", {"tensors": items, "dim": 0}, source)
+    return stacked
+
+
+def cast(machine: Recorder, value: Value, dtype: torch.dtype, source: Source) -> Value:
+    """`value.to(dtype)`."""
+    if value.tensor.dtype is dtype:
+        return value
+    args = {"self": value, "dtype": dtype, "non_blocking": False, "copy": False, "memory_format": None}
+    made: Value = machine.record("aten::to.dtype", args, source)
+    return made
+
+
+def filler(machine: Recorder, like: Value, source: Source) -> Any:
+    """A filler: an item with the type of `like` that is never read."""
+    if isinstance(like.type, ScalarType):
+        return like.type.kind(0)
+    if isinstance(like.type, SequenceType):
+        args: dict[str, Any] = {"items": [], "dtype": like.type.element.dtype}
+        return machine.emit("sequence::construct", args, machine.fakes[like], source)
+    sizes = [size if isinstance(size, int) else 1 for size in like.tensor.shape or ()]
+    args = {"size": sizes, "dtype": like.tensor.dtype, "layout": None, "device": None, "pin_memory": None}
+    unread: Value = machine.record("aten::zeros", args, source)
+    machine.retarget(unread, "prim::Uninitialized")
+    return unread
+
+
+def _plain(data: Any) -> Any:
+    return [_plain(item) for item in data] if isinstance(data, (list, tuple)) else data
+
+
+def _converted(number: Any, cast: Any) -> Any:
+    if cast is bool:
+        return number if isinstance(number, (bool, torch.SymBool)) else number != 0
+    if cast is float:
+        return torch.sym_float(number)  # type: ignore[no-untyped-call]
+    return torch.sym_int(number) if cast is int else number  # type: ignore[no-untyped-call]

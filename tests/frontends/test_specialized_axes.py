@@ -1,0 +1,510 @@
+"""What a trace holds although it follows from an axis: numbers and steps make the axis static, a branch is a remark."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import purexport
+from purexport.frontends.trace import torchscript
+from purexport.frontends.trace.fake_tensors import for_shapes
+from purexport.frontends.trace.replay import UnfitError
+from purexport.torch_patches.calls import operators_handed_to
+from tests.harness import run_ort
+from tests.tolerances import CHAIN, assert_near
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of one tensor with a dynamic first axis; `held` says whether a number follows from its size.
+
+    `branch` lists sizes at which the model takes another path than the file.  `said` is True where another path is said
+    of a model without values, although the numbers are those of the file.
+    """
+
+    function: Callable[[Tensor], Any]
+    held: bool
+    branch: tuple[int, ...] = ()
+    said: bool = False
+
+
+# by other names these give numbers
+to_int, to_float = int, float
+
+
+def steps(x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in range(x.shape[0]):
+        total = total + x[i] * i
+    return total
+
+
+def long_or_short(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] > 4 else x
+
+
+def checked(x: Tensor) -> Tensor:
+    assert x.shape[0] % 1 == 0
+    return x.reshape(x.shape[0] * 2, -1)
+
+
+def attention(x: Tensor) -> Tensor:
+    rows = x[None, None]
+    causal = torch.as_tensor(x.shape[0] > 1).item()
+    return torch.nn.functional.scaled_dot_product_attention(rows, rows, rows, is_causal=bool(causal))[0, 0]
+
+
+def attention_to_twice_as_many(x: Tensor) -> Tensor:
+    rows, keys = x[None, None], torch.cat([x, -x])[None, None]
+    causal = torch.as_tensor(x.shape[0] > 1).item()
+    return torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, is_causal=bool(causal))[0, 0]
+
+
+def scaled_unless_empty(x: Tensor) -> Tensor:
+    rows = x.shape[0]
+    return x * to_float(rows) if rows else x
+
+
+def written_to(x: Tensor) -> Tensor:
+    """The size is the same at the end, whatever it was where Python asked for it."""
+    rows = x.shape[0] * 1
+    number = to_float(rows)
+    rows.clamp_(max=3) if isinstance(rows, Tensor) else rows
+    return x * number
+
+
+def larger_of_a_ratio(x: Tensor) -> Tensor:
+    """A single row takes the ratio, which is 1 as well."""
+    count = x.shape[0] * x.shape[1]
+    ratio = x.shape[1] / count
+    return x * max(ratio, 1.0)
+
+
+def in_pieces(size: int) -> Callable[[Tensor], Tensor]:
+    """A loop over pieces of the rows: one step for every example and for every size near to it."""
+
+    def summed(x: Tensor) -> Tensor:
+        total = torch.zeros(4)
+        for start in range(0, x.shape[0], size):
+            total = total * 0.5 + x[start : start + size].sum(0)
+        return total
+
+    return summed
+
+
+def in_padded_pieces(x: Tensor) -> Tensor:
+    pieces = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 256)).reshape(-1, 256, 4)
+    total = torch.zeros(4)
+    for place in range(pieces.shape[0]):
+        total = total * 0.5 + pieces[place].sum(0)
+    return total
+
+
+def up_to_a_table(x: Tensor) -> Tensor:
+    """The model runs up to 100 rows only, which is one piece and a half."""
+    return in_pieces(64)(x + torch.ones(100, 4)[: x.shape[0]])
+
+
+def rows_of(x: Tensor) -> int:
+    return x.shape[0]
+
+
+def longer_beyond_a_bound(x: Tensor) -> Tensor:
+    """The other path reads the size once more, on the line that the file reads it on, too."""
+    pairs = x.reshape(rows_of(x) * 2, 2)
+    return pairs + torch.arange(rows_of(x) * 2)[:, None] if rows_of(x) > 512 else pairs
+
+
+def counted(x: Tensor) -> Tensor:
+    place = 0
+    while place < x.shape[0]:
+        x = x + 1
+        place += 1
+    return x
+
+
+def counted_or_not(x: Tensor) -> Tensor:
+    return counted(-x if x.shape[0] > 4 else x)
+
+
+def scaled_or_turned(x: Tensor) -> Tensor:
+    """Beyond a bound both another path and another number."""
+    scale = 2.0 if x.shape[0] > 4 else 1.0
+    if x.shape[0] > 4:
+        x = -x
+    return x * scale
+
+
+WEIGHTS = [torch.ones(4), torch.full((4,), 2.0)]
+
+
+def turned_by_another_weight(x: Tensor) -> Tensor:
+    weight = WEIGHTS[1] if x.shape[0] > 4 else WEIGHTS[0]
+    if x.shape[0] > 4:
+        x = -x
+    return x * weight
+
+
+def turned_or_raised(x: Tensor) -> Tensor:
+    """Two lines decide, and the remark names both."""
+    if x.shape[0] > 4:
+        x = -x
+    if x.shape[0] * 2 > 8:
+        x = x.exp()
+    return x
+
+
+def turned_elsewhere(x: Tensor) -> Tensor:
+    """The same operators on other lines."""
+    if x.shape[0] > 4:
+        return (-x).exp()
+    return -x.exp()
+
+
+def rolled_or_turned(x: Tensor) -> Tensor:
+    return (-x if x.shape[0] > 4 else x).roll(to_int(x.shape[0]) // 2, 0)
+
+
+def rooted_or_turned(x: Tensor) -> Tensor:
+    return (-x if x.shape[0] > 4 else x) * math.sqrt(x.shape[0])
+
+
+def too_short(x: Tensor) -> Tensor:
+    """The path of longer rows does not run on shorter ones."""
+    return x[2] + x if x.shape[0] > 2 else x
+
+
+def tripled(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def tripled_again(x: Tensor) -> Tensor:
+    """The other path has one call more of a line, by way of another line."""
+    y = tripled(x)
+    return tripled(y) if x.shape[0] > 4 else y
+
+
+def tripled_in_a_loop(x: Tensor) -> Tensor:
+    for _ in range(x.shape[0]):
+        x = tripled(x)
+    return x
+
+
+def doubled_by_halves(x: Tensor, rows: Any) -> Tensor:
+    return doubled_by_halves(x * 2, rows // 2) if rows > 1 else x
+
+
+@torch.jit.script
+def times(x: Tensor, number: int) -> Tensor:
+    return x * number
+
+
+CASES = {
+    "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
+    "a whole root, which is that of twice the size, too": Case(lambda x: x * to_int(x.shape[0] ** 0.5), True),
+    "a root of another size": Case(lambda x: x * math.sqrt(x.shape[1]), False),
+    "a rest of the size, which is 0 for its multiples, too": Case(lambda x: x * to_float(x.shape[0] % 3 + 1), True),
+    "a loop over the rows": Case(steps, False),
+    "a loop over pieces of 64 rows": Case(in_pieces(64), True),
+    "a loop over pieces of 1024 rows": Case(in_pieces(1024), True),
+    "a loop over padded pieces": Case(in_padded_pieces, True),
+    "a loop over pieces, where a table ends the rows": Case(up_to_a_table, True),
+    "a loop over pieces of a size that is not dynamic": Case(
+        lambda x: x + in_pieces(64)(x.T.reshape(4, -1)[:, :1].T), False
+    ),
+    "a number of rows beyond a bound": Case(lambda x: x * (1 if x.shape[0] <= 512 else 2), True),
+    "a tensor of that length": Case(lambda x: x + torch.arange(to_int(x.shape[0]))[:, None], True),
+    "a literal of the size": Case(lambda x: x / torch.tensor(to_float(x.shape[0])), True),
+    "the larger of two sizes": Case(lambda x: x * max(x.shape[0], x.shape[1]), True),
+    "the larger of a ratio and 1, which may be the ratio": Case(larger_of_a_ratio, False, said=True),
+    "an added loop of the size": Case(lambda x: x + sum(range(int(x.shape[0]))), True),
+    "one of two numbers": Case(lambda x: x * (2 if x.shape[0] > 4 else 1), True),
+    "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
+    "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
+    "a branch on a large size": Case(lambda x: x if x.shape[0] <= 512 else x.exp(), False, branch=(600,)),
+    "a branch, and the root of the size": Case(rooted_or_turned, True, branch=(5, 6)),
+    "a branch, and a whole number of the size": Case(rolled_or_turned, True, branch=(5, 6)),
+    "two branches": Case(turned_or_raised, False, branch=(5, 6)),
+    "a branch, and another weight": Case(turned_by_another_weight, True, branch=(5, 6)),
+    "a branch, and a number of the same bound": Case(scaled_or_turned, True, branch=(5, 6)),
+    "a loop that decisions end": Case(counted, True),
+    "a branch, and a loop that decisions end": Case(counted_or_not, True, branch=(5, 6)),
+    "a branch whose other path reads a size again": Case(longer_beyond_a_bound, False, branch=(600,)),
+    "a branch that calls a function once more": Case(tripled_again, False, branch=(5, 6)),
+    "a loop that calls a function": Case(tripled_in_a_loop, True),
+    "a function that calls itself": Case(lambda x: doubled_by_halves(x, x.shape[0]), True, branch=(1,)),
+    "a check of the size": Case(checked, False),
+    "causal but for a single query with a single key": Case(attention, False),
+    "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),
+    "a number beside a truth value of the same size": Case(scaled_unless_empty, True),
+    "a number of a size that is written to": Case(written_to, True),
+    "a size that a script takes as a number": Case(lambda x: times(x, x.size(0)), True),
+    "a number of the size beside a script": Case(lambda x: times(x, 2) * float(x.shape[0]), True),
+    "another size that a script takes": Case(lambda x: times(x, x.size(1)), False),
+    "a size beside a script": Case(lambda x: times(x, 2).reshape(x.shape[0] * 2, -1), False),
+    "a number in the text of a message": Case(lambda x: x * float(f"{x.shape[0]}"), True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_held(name: str) -> None:
+    case = CASES[name]
+    program = purexport.export(case.function, (X,), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    remark = "axis 'n' was declared dynamic, but the model holds it at 3 at"
+    said = [text for text in program.report.warnings if remark in text]
+    assert len(said) == case.held
+    branches = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(branches) == bool(case.branch)
+    assert all("test_specialized_axes.py:" in text for text in said + branches)
+    data = program.model_proto.SerializeToString()
+    for rows in (1, 3, 5, 6, *case.branch):
+        x = torch.rand(rows, 4)
+        if case.held and rows != 3:
+            with pytest.raises(Exception, match="Got invalid dimensions for input: x"):
+                run_ort(data, [x.numpy()])
+        else:
+            same = np.allclose(run_ort(data, [x.numpy()])[0], case.function(x))
+            assert same == (rows not in case.branch)
+
+
+class Hollow(torch.nn.Module):
+    """A function behind a product with a weight that has no values."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(4, device="meta"))
+        self.calls = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.calls(x * self.weight)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_held_without_values(name: str) -> None:
+    """What is said of sizes does not depend on whether the weights have values, but for `said`."""
+    case = CASES[name]
+    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "n"}}, "capture": "trace", "input_names": ["x"]}
+    program = purexport.export(Hollow(case.function), (X,), weights={"weight": torch.ones(4)}, **options)
+    said = [text for text in program.report.warnings if "the model holds it at 3 at" in text]
+    assert len(said) == case.held
+    assert len([text for text in program.report.warnings if "the file goes the way" in text]) == (
+        bool(case.branch) or case.said
+    )
+
+
+@pytest.mark.parametrize(("function", "lines"), [(too_short, 1), (turned_or_raised, 2), (turned_elsewhere, 1)])
+def test_another_path_is_found_without_another_trace(
+    function: Callable[[Tensor], Tensor], lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces: list[int] = []
+    real = torchscript.trace
+    monkeypatch.setattr(torchscript, "trace", lambda *args: traces.append(1) or real(*args))
+    program = purexport.export(function, (X,), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    said = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(said) == 1
+    assert said[0].count("test_specialized_axes.py:") == lines
+    assert not [text for text in program.report.warnings if "the model holds it" in text]
+    assert len(traces) == 1
+
+
+LARGE = {
+    "nothing": (lambda x: x * 2, False),
+    "a root of the size": (lambda x: x * math.sqrt(x.shape[0]), True),
+    "a number of larger sizes": (lambda x: x * float(max(int(x.shape[0]), 640)), True),
+    "a number of smaller sizes": (lambda x: x * float(min(int(x.shape[0]), 640)), True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", LARGE)
+def test_held_by_a_large_example(name: str) -> None:
+    """A large example is halved, not doubled."""
+    function, held = LARGE[name]
+    program = purexport.export(function, (torch.zeros(640, 1024),), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    said = [text for text in program.report.warnings if "axis 'n' was declared dynamic, but the model holds it" in text]
+    assert len(said) == held
+
+
+def cached(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    """A step with a cache: the mask is as long as the cache and the new rows together, and the model compares them."""
+    keys = torch.cat([past, new])
+    if mask.shape[0] != keys.shape[0]:
+        mask = mask[: int(keys.shape[0])]
+    positions = torch.arange(past.shape[0], keys.shape[0])
+    return (new + positions[:, None]) @ (keys * mask[:, None]).T
+
+
+def from_the_start(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    """An empty cache is another path."""
+    if past.numel() == 0:
+        return new * mask[:, None]
+    return cached(new, mask, past)
+
+
+def paired(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    if new.shape[0] != mask.shape[0]:
+        new = new * float(mask.shape[0])
+    return new + past.sum(0) * mask[:, None]
+
+
+def rooted(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    return cached(new, mask, past) / math.sqrt(past.shape[0])
+
+
+def averaged(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    return cached(new, mask, past) / math.sqrt(mask.shape[0])
+
+
+def related(new: int, mask: int, past: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(*shape, generator=generator) for shape in ((new, 4), (mask,), (past, 4)))
+
+
+@dataclass(frozen=True)
+class Related:
+    """A function of new rows, a mask and past rows, whose sizes must fit each other; which labels are held."""
+
+    function: Callable[..., Tensor]
+    labels: tuple[str, str, str]
+    example: tuple[int, int, int]
+    others: tuple[tuple[int, int, int], ...]
+    held: tuple[str, ...] = ()
+
+
+SUMS = ((4, 4, 0), (1, 3, 2), (7, 16, 9))
+RELATED = {
+    "a sum": Related(cached, ("seq", "total", "past"), (3, 8, 5), SUMS),
+    "a sum as an expression": Related(cached, ("seq", "past + seq", "past"), (3, 8, 5), SUMS),
+    "a sum of equal parts": Related(cached, ("seq", "total", "past"), (4, 8, 4), SUMS),
+    "an empty past": Related(cached, ("seq", "total", "past"), (4, 4, 0), SUMS),
+    "equal sizes": Related(paired, ("new", "mask", "past"), (3, 3, 5), ((4, 4, 1), (1, 1, 7))),
+    "equal sizes, all equal": Related(paired, ("new", "mask", "past"), (3, 3, 3), ((4, 4, 1), (1, 1, 7))),
+    "a number of one of them": Related(rooted, ("seq", "total", "past"), (3, 8, 5), ((2, 7, 5), (9, 14, 5)), ("past",)),
+    "a number of the sum": Related(averaged, ("seq", "total", "past"), (3, 8, 5), ((2, 8, 6), (7, 8, 1)), ("total",)),
+}
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_sizes_that_fit_each_other(name: str) -> None:
+    case = RELATED[name]
+    new, mask, past = case.labels
+    axes = {"new": {0: new}, "mask": {0: mask}, "past": {0: past}}
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
+    assert not [item for item in shown if issubclass(item.category, torch.jit.TracerWarning)]
+    notes = [text for text in program.report.warnings if "for all sizes that were tried" in text]
+    assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
+    found = [text.split("'")[1] for text in program.report.warnings if "the model holds it at" in text]
+    assert tuple(found) == case.held, program.report.warnings
+    assert not [text for text in program.report.warnings if "the file goes the way" in text]
+    data = program.model_proto.SerializeToString()
+    for sizes in (case.example, *case.others):
+        args = related(*sizes)
+        assert_near(run_ort(data, [arg.numpy() for arg in args])[0], case.function(*args), CHAIN)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_empty_example_says_what_it_leaves_out() -> None:
+    axes = {"new": {0: "seq"}, "mask": {0: "total"}, "past": {0: "past"}}
+    program = purexport.export(from_the_start, related(4, 4, 0), dynamic_axes=axes, capture="trace")
+    said = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(said) == 1
+    assert "with True for the example and False where 'total' is 6, 'past' is 2" in said[0]
+
+
+class Growing(torch.nn.Module):
+    """A table of positions that is made anew where the text is longer than it, as that of FSMT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(self.made(12), requires_grad=False)
+
+    def made(self, size: int) -> Tensor:
+        return torch.sin(torch.arange(float(size))[:, None] * torch.arange(1.0, 5.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] > self.table.shape[0]:
+            self.table = torch.nn.Parameter(self.made(x.shape[0]), requires_grad=False)
+        return x + self.table[: x.shape[0]]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_parameter_that_is_made_anew_at_other_sizes() -> None:
+    """The traces at other sizes leave the model as it was, and not with a table of which only the shape is known."""
+    model = Growing().eval()
+    before, numbers = model.table, model.table.detach().clone()
+    purexport.export(model, (X,), dynamic_axes={"x": {0: "n"}}, capture="trace", verify=True)
+    assert model.table is before
+    assert torch.equal(model.table, numbers)
+
+
+TABLES: dict[int, Tensor] = {}
+
+
+class Tabled(torch.nn.Module):
+    """Keeps tables by place where no export restores anything, and multiplies by large matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = torch.nn.Parameter(torch.eye(4, 8192), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = x @ self.wide @ self.wide.t()
+        for start in range(0, x.shape[0], 64):
+            if int(start) not in TABLES:
+                TABLES[int(start)] = table_of(int(start))
+            total = total + x[start : start + 64].sum() * TABLES[int(start)][1, 1]
+        return total
+
+
+def table_of(start: int) -> Tensor:
+    return torch.outer(torch.arange(64.0) + start, torch.arange(1.0, 513.0)).sin()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::torch.jit.TracerWarning")
+def test_tables_that_a_model_keeps_have_their_numbers() -> None:
+    """The trace far beyond the example computes shapes alone, but not for what may be used again afterwards."""
+    TABLES.clear()
+    TABLES[0] = table_of(0)
+    purexport.export(Tabled().eval(), (X,), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    assert max(TABLES) >= 1024
+    for start, table in TABLES.items():
+        assert torch.equal(table, table_of(start)), start
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_far_beyond_the_example_only_shapes_follow_from_large_products(traced: bool) -> None:
+    """Neither a large convolution nor what is made of its result is computed."""
+    weight = torch.ones(8, 8, 3, 3)
+    computed: set[str] = set()
+
+    def kernel(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(isinstance(item, Tensor) and item.device.type == "cpu" for item in args):
+            computed.add(overload._schema.name)
+        return overload(*args, **kwargs)
+
+    def network(x: Tensor) -> Tensor:
+        return torch.nn.functional.silu(torch.conv2d(x, weight, padding=1)).relu()
+
+    x = torch.ones(1, 8, 256, 256)
+    with operators_handed_to(kernel), for_shapes():
+        if traced:
+            torch._C._create_graph_by_tracing(network, (x,), lambda tensor: "", True, False, None, [])
+        else:
+            assert network(x).shape == x.shape
+            with pytest.raises(UnfitError, match="takes what is not known"):
+                network(x).sum().item()
+    assert not computed & {"aten::convolution", "aten::_convolution", "aten::silu", "aten::relu"}
