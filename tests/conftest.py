@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import DEFAULT, tiers_of
+
 RULES = "rules run by operator rows"
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -46,6 +48,13 @@ def signals_end() -> Iterator[None]:
 
 
 _ENDING: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test belongs to one tier."""
+    torn = [item.nodeid for item in items if len(tiers_of(item)) > 1]
+    if torn:
+        raise pytest.UsageError(f"a test has one marker of a tier at most, and these have more: {', '.join(torn[:9])}")
 
 
 @pytest.hookimpl(trylast=True)
@@ -94,4 +103,4 @@ def _is_whole(config: pytest.Config) -> bool:
     """Whether all the default tests are asked for."""
     narrowed = config.option.keyword or config.option.deselect or config.option.ignore or config.option.maxfail
     asked = set(config.args) <= {"tests", str(config.rootpath), str(config.rootpath / "tests")}
-    return asked and not narrowed and config.option.markexpr == "not sweep" and not config.option.collectonly
+    return asked and not narrowed and config.option.markexpr == DEFAULT and not config.option.collectonly
