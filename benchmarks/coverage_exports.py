@@ -74,7 +74,6 @@ def _at_opsets(route: str, model: Bound, tensors: tuple[torch.Tensor, ...], opse
     files: list[File] = []
     with opened(module, args, None, options[opsets[0]]) as run:
         pure = make_pure(run, capture_model(run))
-        types = [(value, value.type) for call in pure.graph.calls for value in call.outputs]
         for opset in opsets:
             at_opset = dataclasses.replace(run, options=options[opset])
             try:
@@ -82,8 +81,6 @@ def _at_opsets(route: str, model: Bound, tensors: tuple[torch.Tensor, ...], opse
                 files.append(bytes(program.model_proto.SerializeToString()))
             except Exception as error:
                 files.append(error)
-            for value, type_ in types:
-                value.type = type_
     return files
 
 

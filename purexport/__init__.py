@@ -16,6 +16,7 @@ from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
     from purexport import distributed, operators, symbolic_helper
+    from purexport.captured import CapturedModel, capture
     from purexport.comparison.result import Comparison
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
 
 # each name and its module, which is imported when the name is first used
 _ROOMS = {
+    "CapturedModel": "captured",
     "Checkpoint": "weights.checkpoint",
     "Comparison": "comparison.result",
     "ONNXProgram": "program",
     "OperatorExportTypes": "options",
     "Report": "program",
     "TrainingMode": "options",
+    "capture": "captured",
     "compare": "side_by_side",
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",
@@ -48,6 +51,7 @@ _ROOMS = {
 _MODULES = ("distributed", "operators", "symbolic_helper")
 
 __all__ = [
+    "CapturedModel",
     "Checkpoint",
     "Comparison",
     "ExportError",
@@ -59,6 +63,7 @@ __all__ = [
     "VerificationError",
     "WeightsError",
     "__version__",
+    "capture",
     "compare",
     "distributed",
     "export",

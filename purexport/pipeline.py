@@ -9,17 +9,17 @@ from typing import Any
 from proto_schema.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
+from purexport.frontends.core.request import Captured
 from purexport.options import OperatorExportTypes, Options, TrainingMode
 from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
-from purexport.stages.capture import capture_model
 from purexport.stages.finish import judge_path, save_program, verify_program
-from purexport.stages.free_axes import lower_at_any_size
-from purexport.stages.functionalize import make_pure
+from purexport.stages.free_axes import R, at_any_size
+from purexport.stages.functionalize import pure_graph
 from purexport.stages.lower import Onnx, lower_to_onnx
-from purexport.stages.numbers import lower_with_numbers
+from purexport.stages.numbers import with_numbers
 from purexport.stages.quantize import quantize_program
-from purexport.stages.run import Run, opened
+from purexport.stages.run import Memory, Run, opened, said
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -189,9 +189,16 @@ def export(
         target=target,
         quantize=quantize,
     )
+    return made(model, args, kwargs, options, f)
+
+
+def made(
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options, f: Any, memory: Memory | None = None
+) -> ONNXProgram:
+    """The program, written to `f` when that is given.  `memory` is that of a capture of the model (`capture_once`)."""
     judge_path(f, options)
-    with opened(model, args, kwargs, options) as run:
-        declared, onnx = lower_with_numbers(run, _at_asked_sizes)
+    with opened(model, args, kwargs, options, memory) as run:
+        declared, onnx = lowered(run)
         program = build_program(declared, onnx)
     if options.verifies:
         verify_program(run, program, onnx)
@@ -201,16 +208,27 @@ def export(
     return program
 
 
-def _at_asked_sizes(run: Run) -> tuple[Run, Onnx]:
-    stages = captured_and_lowered
-    return lower_at_any_size(run, stages) if run.options.dynamic else (run, stages(run))
+def lowered(run: Run) -> tuple[Run, Onnx]:
+    """The ONNX graph, and the run with the numbers and axes that it has."""
+    declared, onnx, remarks = with_numbers(run, lambda given: _at_asked_sizes(given, captured_and_lowered))
+    onnx.lowered.remarks[:0] = said(remarks)
+    return declared, onnx
+
+
+def capture_once(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options) -> tuple[Memory, Captured]:
+    """The capture of a model, and a memory in which it stands for later runs.  Raises what a capture raises."""
+    with opened(model, args, kwargs, options) as run:
+        _, pure, _ = with_numbers(run, lambda given: _at_asked_sizes(given, pure_graph))
+        return run.memory, pure.captured
 
 
 def captured_and_lowered(run: Run) -> Onnx:
     """The stages of one export from the model to the ONNX graph."""
-    captured = capture_model(run)
-    pure = make_pure(run, captured)
-    return lower_to_onnx(run, pure)
+    return lower_to_onnx(run, pure_graph(run))
+
+
+def _at_asked_sizes(run: Run, stages: Callable[[Run], R]) -> tuple[Run, R]:
+    return at_any_size(run, stages) if run.options.dynamic else (run, stages(run))
 
 
 def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:

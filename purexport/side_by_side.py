@@ -26,11 +26,10 @@ from purexport.errors import ExportError
 from purexport.frontends.core.mode import select_model_mode_for_export
 from purexport.frontends.core.structures import tensors_in
 from purexport.options import Options, TrainingMode
-from purexport.pipeline import captured_and_lowered
+from purexport.pipeline import lowered
 from purexport.program import ONNXProgram
 from purexport.runtime.verification import expected_of, tolerance
 from purexport.stages.build import build_program
-from purexport.stages.numbers import lower_with_numbers
 from purexport.stages.run import opened
 
 _ENOUGH = 0.99  # of the nodes alike: no other route is tried
@@ -132,7 +131,7 @@ def _fresh(file: ps.ModelProto, model: Any, args: Any, kwargs: Mapping[str, Any]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were shown when the file was exported
         with opened(model, args, kwargs, options) as run:
-            declared, onnx = lower_with_numbers(run, lambda given: (given, captured_and_lowered(given)))
+            declared, onnx = lowered(run)
             program = build_program(declared, onnx)
             known = torch_values(onnx.pure.graph, tensors_in(declared.arguments))
             found = anchors(onnx.pure.graph, known, onnx.lowered.stands)

@@ -96,7 +96,7 @@ class FunctionCall:
 
 
 class Functions:
-    """The applications of one export, by key."""
+    """The applications in the captures of one model, by key."""
 
     def __init__(self) -> None:
         self.calls: list[FunctionCall] = []
@@ -120,14 +120,16 @@ _ACTIVE: ContextVar[Functions | None] = ContextVar("purexport_functions", defaul
 
 
 @contextmanager
-def recording() -> Iterator[Functions]:
-    """Record each Function with a `symbolic` as one call, in this thread.  One export does so at a time (`alone`)."""
-    functions = Functions()
+def recording(functions: Functions) -> Iterator[None]:
+    """Record each Function with a `symbolic` as one call of `functions`, in this thread.
+
+    One export does so at a time (`alone`).
+    """
     token = _ACTIVE.set(functions)
     stored = _with_symbolic() if APPLIED_IN_C else ()
     try:
         with applied_by(_apply), forward_handed_to(_forward_called, stored):
-            yield functions
+            yield
     finally:
         _ACTIVE.reset(token)
 

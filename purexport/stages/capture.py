@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from proto_schema import operators
+from purexport.compat import torch_onnx
 from purexport.errors import ExportError
 from purexport.frontends.choose import capture
 from purexport.frontends.core import names
@@ -19,6 +20,32 @@ from purexport.frontends.core.structures import counted
 from purexport.frontends.export.route import plain_shapes
 from purexport.lowering.core.versions import takes_sequences
 from purexport.stages.run import Run
+
+
+class CaptureKey(NamedTuple):
+    """What a capture depends on, of that in which two runs of one memory may differ.
+
+    The opset is among it in two ways: older versions of Loop carry no lists, which counts where a script is
+    interpreted, and torch is told the opset while a `patch` is open.
+    """
+
+    axes: str
+    numbers: tuple[int, ...]
+    constants: str
+    loops_carry_lists: bool
+    told_to_torch: int | None
+
+
+def capture_key(run: Run) -> CaptureKey:
+    """The key of the graph that a capture gives for a run."""
+    options = run.options
+    return CaptureKey(
+        repr(options.dynamic_axes),
+        tuple(run.numbers),
+        repr(run.constants),
+        takes_sequences(operators.schema("Loop", options.opset)),
+        options.opset if torch_onnx.patched() else None,
+    )
 
 
 def capture_model(run: Run) -> Captured:
@@ -41,7 +68,7 @@ def capture_model(run: Run) -> Captured:
         weights.valueless_tensors,
         options.output_names or (),
         run.numbers,
-        takes_sequences(operators.schema("Loop", options.opset)),
+        capture_key(run).loops_carry_lists,
     )
     mode = select_model_mode_for_export(run.model, options.training)
     with mode, weights.swapped(), preserved(run.model, runs=not weights.valueless), exporting():

@@ -11,7 +11,7 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -22,7 +22,6 @@ from purexport.frontends.core.free_axes import FreeAxes, free_axes
 from purexport.frontends.core.mode import copied, exporting, preserved, select_model_mode_for_export
 from purexport.frontends.core.request import Flat, Request, argument_names, flatten, named_axes
 from purexport.frontends.core.structures import results_in
-from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -31,14 +30,24 @@ _DECLARED = re.compile(
 )
 
 
-def lower_at_any_size(run: Run, stages: Callable[[Run], Onnx]) -> tuple[Run, Onnx]:
-    """The graph with the axes that may vary, by `stages`, and the run that declares them.
+class Remarking(Protocol):
+    """A result of stages with what they remarked."""
+
+    @property
+    def remarks(self) -> Sequence[str]: ...
+
+
+R = TypeVar("R", bound=Remarking)
+
+
+def at_any_size(run: Run, stages: Callable[[Run], R]) -> tuple[Run, R]:
+    """What `stages` give with the axes that may vary, and the run that declares them.
 
     Raises what `stages` raises where the model does not export with static axes either.
     """
     if isinstance(run.model, torch.export.ExportedProgram):
         return run, stages(run)  # torch has decided
-    found = _found(run)
+    found = run.memory.once(("free axes", tuple(run.numbers), repr(run.constants)), lambda: _found(run))
     every = list(dict.fromkeys(label for named in found.dynamic.values() for label in named.values()))
     try:
         return _tried(run, found, every, stages)
@@ -57,7 +66,7 @@ def lower_at_any_size(run: Run, stages: Callable[[Run], Onnx]) -> tuple[Run, Onn
         return _with_reasons(done[0], found, reasons), done[1]
 
 
-def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[Run], Onnx]) -> tuple[Run, Onnx]:
+def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[Run], R]) -> tuple[Run, R]:
     """The run and its graph with the axes of these labels dynamic, and the reasons for those that the model holds."""
     axes: dict[str, Any] = {
         name: {axis: label for axis, label in named.items() if label in labels} for name, named in found.dynamic.items()
@@ -70,9 +79,9 @@ def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[R
     with warnings.catch_warnings():
         # nobody declared these axes; the report has the reasons
         warnings.filterwarnings("ignore", message=r"axis .* was declared dynamic|axes .* were declared apart")
-        onnx = stages(declared)
-    held = [match for match in map(_DECLARED.fullmatch, onnx.pure.remarks) if match]
-    return _with_reasons(declared, found, {match["label"]: match["reason"] for match in held}), onnx
+        made = stages(declared)
+    held = [match for match in map(_DECLARED.fullmatch, made.remarks) if match]
+    return _with_reasons(declared, found, {match["label"]: match["reason"] for match in held}), made
 
 
 def _with_reasons(run: Run, found: FreeAxes, reasons: Mapping[str, str]) -> Run:

@@ -13,6 +13,7 @@ from purexport.functionalize.arguments import refuse_parts, refuse_shared_inputs
 from purexport.functionalize.graph import functionalize
 from purexport.functionalize.state import State, keep_state, write_remarks
 from purexport.lowering.complex.interface import interface_remarks
+from purexport.stages.capture import capture_key, capture_model
 from purexport.stages.run import Run, said
 
 
@@ -24,6 +25,18 @@ class Pure:
     graph: AtenGraph
     state: State
     remarks: list[str]
+
+
+def pure_graph(run: Run) -> Pure:
+    """The model's graph without writes.  The model is captured only where the run's memory has no graph for its key.
+
+    Raises what `capture_model` and `make_pure` raise.
+    """
+    key = capture_key(run)
+    pure = run.memory.once(key, lambda: make_pure(run, capture_model(run)))
+    if not pure.captured.scripted:
+        run.memory.keep(key._replace(loops_carry_lists=not key.loops_carry_lists), pure)
+    return pure
 
 
 def make_pure(run: Run, captured: Captured) -> Pure:

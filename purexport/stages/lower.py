@@ -29,6 +29,11 @@ class Onnx:
     outside: dict[str, torch.Tensor]
 
     @property
+    def remarks(self) -> list[str]:
+        """What the stages before this one remarked."""
+        return self.pure.remarks
+
+    @property
     def graph(self) -> Graph:
         """The ONNX graph itself."""
         return self.lowered.graph

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -17,22 +18,23 @@ from purexport.errors import ExportError
 from purexport.frontends.choose import takes_numbers
 from purexport.frontends.core.request import NumbersHeldError, Request, flatten
 from purexport.frontends.core.structures import apart, number_tensor
-from purexport.stages.lower import Onnx
-from purexport.stages.run import Run, said
+from purexport.stages.run import Run
 
-Stages = Callable[[Run], tuple[Run, Onnx]]
+T = TypeVar("T")
+Stages = Callable[[Run], tuple[Run, T]]
 _MOST_APART = 8  # more numbers than these are not tried one after the other
 
 
-def lower_with_numbers(run: Run, stages: Stages) -> tuple[Run, Onnx]:
-    """The graph by `stages` with as many numbers as possible as inputs, and the run that has tensors for them.
+def with_numbers(run: Run, stages: Stages[T]) -> tuple[Run, T, list[str]]:
+    """What `stages` give with as many numbers as possible as inputs, the run with tensors for them, and remarks on the
+    others.
 
     Raises what `stages` raises where all numbers are constants.
     """
     places = _places(run)
-    if not places:
-        return stages(run)
     remarks: list[str] = []
+    if not places:
+        return *stages(run), remarks
     done = _tried(run, places, stages, remarks)
     if done is None:
         remarks.clear()
@@ -47,9 +49,7 @@ def lower_with_numbers(run: Run, stages: Stages) -> tuple[Run, Onnx]:
             f"the Python numbers {left} among the arguments cannot be inputs of the file, because the model must know "
             "them at the export; the file has those of the example"
         )
-    declared, onnx = done
-    onnx.lowered.remarks[:0] = said(list(dict.fromkeys(remarks)))
-    return declared, onnx
+    return *done, list(dict.fromkeys(remarks))
 
 
 def _places(run: Run) -> list[int]:
@@ -62,8 +62,8 @@ def _places(run: Run) -> list[int]:
     return [place for place, number in enumerate(apart(run.arguments).numbers()) if number]
 
 
-def _tried(run: Run, places: Sequence[int], stages: Stages, remarks: list[str]) -> tuple[Run, Onnx] | None:
-    """The graph with the numbers at these places as inputs, less those that a trace holds; None where it is refused.
+def _tried(run: Run, places: Sequence[int], stages: Stages[T], remarks: list[str]) -> tuple[Run, T] | None:
+    """What `stages` give with the numbers at these places as inputs, less those that a trace holds; None if refused.
 
     Warnings are shown only if it is not.
     """

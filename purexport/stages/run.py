@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema.collection import paused_collection
 from proto_schema.records import dataclass
-from purexport.aten.autograd_functions import recording
+from purexport.aten.autograd_functions import Functions, recording
 from purexport.compat import torch_onnx
 from purexport.compat.lent_helpers import lending
 from purexport.compat.past_options import arguments_of
@@ -24,11 +24,43 @@ from purexport.compat.symbolic.rules import custom_rules
 from purexport.errors import ExportError
 from purexport.frontends.choose import check_choice
 from purexport.frontends.core.free_axes import FreeAxes
+from purexport.frontends.core.request import NumbersHeldError
 from purexport.graph.passes import outline
 from purexport.lock import alone
 from purexport.options import Options
 from purexport.progress import Progress
 from purexport.weights.model.attach import Attached, with_values
+
+T = TypeVar("T")
+
+
+class Memory:
+    """What the captures of one model leave for later runs: its weights, the autograd Functions that were applied, and
+    answers by key.
+    """
+
+    def __init__(self, weights: Attached, functions: Functions) -> None:
+        self.weights = weights
+        self.functions = functions
+        self._answers: dict[Hashable, Any] = {}
+        self._refusals: dict[Hashable, Exception] = {}
+
+    def once(self, key: Hashable, ask: Callable[[], T]) -> T:
+        """What `ask` returns or raises; it is called once for each key."""
+        if key in self._refusals:
+            raise self._refusals[key]
+        if key not in self._answers:
+            try:
+                self._answers[key] = ask()
+            except (ExportError, NumbersHeldError) as refused:
+                self._refusals[key] = refused
+                raise
+        found: T = self._answers[key]
+        return found
+
+    def keep(self, key: Hashable, answer: object) -> None:
+        """Let `answer` be that of another key, too."""
+        self._answers.setdefault(key, answer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +68,10 @@ class Run:
     """One export.
 
     `args` and `kwargs` are the arguments for a call of the model, with the user's own tensors.  `rules` are functions
-    that take precedence over our rules.  `weights` replace tensors of the model.  `free_axes` is what was found out for
-    `dynamic=True`.  `numbers` are the Python numbers for which `args` and `kwargs` have zero-dim tensors, by their
-    positions among the tensors; `constants` are those left, by their positions among all tensors and numbers, None for
-    one without an effect.
+    that take precedence over our rules.  `memory` has what earlier runs of the model found out.  `free_axes` is what
+    was found out for `dynamic=True`.  `numbers` are the Python numbers for which `args` and `kwargs` have zero-dim
+    tensors, by their positions among the tensors; `constants` are those left, by their positions among all tensors and
+    numbers, None for one without an effect.
     """
 
     model: Any
@@ -48,7 +80,7 @@ class Run:
     options: Options
     progress: Progress
     rules: Mapping[str, Callable[..., Any]]
-    weights: Attached
+    memory: Memory
     free_axes: FreeAxes | None = None
     numbers: Mapping[int, Any] = field(default_factory=dict)
     constants: Mapping[int, Any] = field(default_factory=dict)
@@ -58,10 +90,20 @@ class Run:
         """`args` and `kwargs`."""
         return self.args, self.kwargs
 
+    @property
+    def weights(self) -> Attached:
+        """What replaces tensors of the model."""
+        return self.memory.weights
+
 
 @contextmanager
-def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options) -> Iterator[Run]:
+def opened(
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options, memory: Memory | None = None
+) -> Iterator[Run]:
     """The run of an export, from the capture to the finished message.  No other export runs meanwhile.
+
+    `memory` is that of an earlier run with the same model and arguments, and with options that differ in nothing that
+    a capture depends on except `capture_key` (`stages/capture.py`).
 
     Checks that need no capture come first: before the model runs, and as far as possible before the wait for another
     export.  Raises ValueError for an option that is out of range or does not fit the model, ExportError for invalid
@@ -73,21 +115,22 @@ def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Opt
     arguments = arguments_of(model, args, kwargs)
     _refuse_odd(arguments)
     opset = options.opset
+    functions = Functions() if memory is None else memory.functions
     with (
         alone(),
         with_values(),
         paused_collection(),
         torch_onnx.told_to_torch(opset),
         lending(opset) as lend,
-        recording() as applied,
+        recording(functions),
     ):
         progress.at("capture")
         registered = torch_onnx.registered_with_torch(opset)
-        rules = custom_rules(opset, options.custom_translation_table, applied, registered, lend)
-        weights = Attached(model, options.weights)
+        rules = custom_rules(opset, options.custom_translation_table, functions, registered, lend)
+        memory = memory or Memory(Attached(model, options.weights), functions)
         if options.verifies:
-            weights.refuse_verification(arguments)
-        yield Run(model, *arguments, options, progress, rules, weights)
+            memory.weights.refuse_verification(arguments)
+        yield Run(model, *arguments, options, progress, rules, memory)
 
 
 def _refuse_odd(arguments: Any) -> None:
