@@ -1,11 +1,12 @@
-"""Settings for every test, and one question at the end: did the operator rows run every rule?
+"""Settings for every test, and two questions at the end: did the operator rows run every rule, and do the routes agree?
 
 One computing thread a worker, so that pytest-xdist's workers do not fight over cores: the variable is read when torch
 (and numpy's BLAS) is first imported, which happens after this file.
 
-A run of all tests knows which rules the rows of tests/lowering ran, so nothing is exported a second time to tell.
-Each worker hands its rules on (`RULES`), and the run fails where one is missing.  Of a part of the tests nothing is
-said; `pytest -m sweep tests/lowering/test_rules_have_rows.py` asks for itself.
+A run of all tests knows which rules the rows of tests/lowering ran, so nothing is exported a second time to tell, and
+how many files of another route were those of the trace.  Each worker hands that on (`ROWS_RUN`), and the run fails
+where a rule is missing or a route differs more often than it did (`tests/row_plans.py`).  Of a part of the tests
+nothing is said; `pytest -m sweep tests/lowering/test_rules_have_rows.py` asks for itself.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import DEFAULT, tiers_of
+from tests.tiers import DEFAULT, Asked, tiers_of
 
-RULES = "rules run by operator rows"
+ROWS_RUN = "what operator rows did"
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
@@ -50,6 +51,11 @@ def signals_end() -> Iterator[None]:
 _ENDING: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any table is made."""
+    Asked.by(config.option.markexpr)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test belongs to one tier."""
     torn = [item.nodeid for item in items if len(tiers_of(item)) > 1]
@@ -59,20 +65,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A worker hands on what its rows ran; the run itself is judged where all of it comes together."""
-    run = _rules_run()
+    """A worker hands on what its rows did; the run itself is judged where all of it comes together."""
+    run = _rows_run()
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output[RULES] = sorted(run)
+        output[ROWS_RUN] = run
         return
-    found = session.config.stash.setdefault(_FOUND, set())
-    found |= run
+    found = session.config.stash.setdefault(_FOUND, [])
+    found.append(run)
     if exitstatus == pytest.ExitCode.OK and _is_whole(session.config):
-        from tests.lowering.test_rules_have_rows import rules_wanted
+        from tests.row_plans import verdict
 
-        missing = sorted(rules_wanted() - found)
-        session.config.stash[_MISSING] = missing
-        if missing:
+        said = session.config.stash[_SAID] = verdict(found)
+        if any(line.startswith("FAILED") for line in said):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -80,23 +85,21 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """pytest-xdist tells that a worker has ended."""
     said = getattr(node, "workeroutput", {})  # a worker that crashed says nothing
-    node.config.stash.setdefault(_FOUND, set()).update(said.get(RULES, ()))
+    node.config.stash.setdefault(_FOUND, []).append(said.get(ROWS_RUN, {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    missing = config.stash.get(_MISSING, None)
-    if missing is not None:
-        said = f"FAILED: no row in tests/lowering runs {', '.join(missing)}" if missing else "a row runs every rule"
-        terminalreporter.write_line(said)
+    for line in config.stash.get(_SAID, ()):
+        terminalreporter.write_line(line)
 
 
-_FOUND = pytest.StashKey[set[str]]()
-_MISSING = pytest.StashKey[list[str]]()
+_FOUND = pytest.StashKey[list[dict[str, Any]]]()
+_SAID = pytest.StashKey[list[str]]()
 
 
-def _rules_run() -> set[str]:
-    harness = sys.modules.get("tests.harness")
-    return set(harness.RULES_RUN) if harness is not None else set()
+def _rows_run() -> dict[str, Any]:
+    plans = sys.modules.get("tests.row_plans")
+    return plans.run_here() if plans is not None else {}
 
 
 def _is_whole(config: pytest.Config) -> bool:

@@ -1,8 +1,9 @@
 """How a model or an operator row is tested: export, official checker, ONNX Runtime, and torch as the truth.
 
-An operator file is data and one function:
+An operator file is data and one function (`tests/row_plans.py` says what is run of a row):
 
-    from tests.harness import Row, f32, i64, layer, row_params, run_row
+    from tests.harness import Row, f32, i64, layer
+    from tests.row_plans import Plan, row_params, run_row
 
     ROWS = [
         Row("relu", torch.relu, f32(3, 4)),
@@ -13,11 +14,11 @@ An operator file is data and one function:
         Row("round", torch.round, values([0.5, 1.5, -0.5]), min_opset=11, trap="ties go to even"),
     ]
 
-    @pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-    def test_row(row, route, opset):
-        run_row(row, route, opset)
+    @pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+    def test_row(row: Row, plan: Plan) -> None:
+        run_row(row, plan)
 
-A row runs on every route and on sampled opsets.  Inputs are descriptions; the numbers are drawn when the row runs, the
+Inputs are descriptions; the numbers are drawn when the row runs, the
 same ones each time for the same row.  Lists of rows in tests/lowering are found by test_rules_have_rows.py there.
 """
 
@@ -35,7 +36,6 @@ import numpy as np
 import onnx
 import onnx.reference
 import onnxruntime
-import pytest
 import torch
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedInRuntime
@@ -44,15 +44,12 @@ from torch.utils import _pytree as pytree
 
 import purexport
 from proto_schema import runtimes
-from tests.scripting import scripted, traced
 from tests.tolerances import USUAL, Bounds, assert_near
 
 CAPTURES = ("trace", "export")
 ROUTES = (*CAPTURES, "script", "traced-script")
 OPSETS = (9, 13, 17, 20, 23, 26)
 PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs need
-SAMPLED = 2  # opsets of programs and scripts, others for each row; all, and the newest, with `pytest -m sweep`
-RULES_RUN: set[str] = set()  # by the rows that were exported in this process; see tests/conftest.py
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -286,73 +283,6 @@ def _resized(spec: Input, axes: Mapping[int, str], sizes: Mapping[str, int]) -> 
     return replace(spec, shape=tuple(shape), data=repeated.tolist())
 
 
-def row_params(rows: Iterable[Row]) -> list[Any]:
-    """rows x routes x opsets as pytest parameters (row, route, opset) with ids such as `clamp-min-trace-13`.
-
-    Each row has its own sample of the opsets; the others are marked `sweep`.  A row of the usual opsets runs at each of
-    them, at every second one by trace and at those between by torch.export.  With `min_opset`, that opset and the one
-    just below it run beside the sampled ones above it.
-    """
-    return [
-        pytest.param(row, route, opset, id=f"{row.name}-{route}-{opset}", marks=() if sampled else pytest.mark.sweep)
-        for row in rows
-        for route in row.routes
-        for opset, sampled in _opsets_of(row, route).items()
-    ]
-
-
-def _opsets_of(row: Row, route: str) -> dict[int, bool]:
-    """Opset -> whether the default tests run it."""
-    wanted = dict.fromkeys(row.opsets, True)
-    if row.opsets in (OPSETS, PROGRAM_OPSETS):
-        if row.opsets == OPSETS and route in CAPTURES:
-            sample = set(OPSETS[(zlib.crc32(row.name.encode()) + CAPTURES.index(route)) % 2 :: 2])
-        else:
-            first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
-            sample = {row.opsets[(first + step) % len(row.opsets)] for step in range(SAMPLED)}
-        newest = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == "trace" else ()
-        wanted = {opset: opset in sample for opset in (*row.opsets, *newest)}
-    if row.min_opset is None:
-        return wanted
-    above = {opset: sampled for opset, sampled in wanted.items() if opset > row.min_opset}
-    below = {row.min_opset - 1: True} if row.min_opset > OPSETS[0] else {}
-    return below | {row.min_opset: True} | above
-
-
-def run_row(row: Row, route: str, opset: int) -> None:
-    """One row, one route, one opset: refused below min_opset, equal to torch from there on."""
-    if row.min_opset is not None and opset < row.min_opset:
-        with pytest.raises(purexport.UnsupportedOperatorError, match=rf"opset {row.min_opset}\b"):
-            export_row(row, route, opset)
-        return
-    program = export_row(row, route, opset)
-    if row.unjudged and opset > ORT_NEWEST_OPSET:
-        check_file(program.model_proto.SerializeToString(), opset)
-        return
-    try:
-        check_program(program, row.make_model(), row.cases(), opset, row.bounds)
-    except AssertionError as error:
-        if row.trap is None:
-            raise
-        raise AssertionError(f"{error}\nthe trap of this row: {row.trap}") from error
-
-
-def export_row(row: Row, route: str, opset: int) -> Any:
-    """The ONNXProgram of a row."""
-    args, kwargs = row.make_inputs()
-    axes = axes_by_name(row.dynamic_axes(), args)
-    model = row.make_model()
-    if route == "script":
-        model = scripted(model, args, kwargs)
-    elif route == "traced-script":
-        model, args, kwargs = traced(model, args, kwargs)
-    capture = route if route in CAPTURES else "auto"
-    program = export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=axes)
-    assert program.report.route == route.removeprefix("traced-")
-    RULES_RUN.update(program.report.rules)
-    return program
-
-
 # Exports --------------------------------------------------------------------------------------------------------------
 
 
@@ -370,18 +300,38 @@ def export(
 
     Numbers among the arguments are constants: tests/frontends/test_numbers.py has what a trace makes of them.
     """
+    return purexport.export(opset_version=opset, **_asked(model, args, kwargs, capture, dynamic_axes), **options)
+
+
+def capture_model(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    capture: str,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
+) -> purexport.CapturedModel:
+    """The same for any number of opsets."""
+    return purexport.capture(**_asked(model, args, kwargs, capture, dynamic_axes))
+
+
+def _asked(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    capture: str,
+    axes: Mapping[str, Mapping[int, str]] | None,
+) -> dict[str, Any]:
     if capture == "trace" and holds_numbers((args, dict(kwargs))):
         model, args, kwargs = with_constants(model, args, kwargs)
-    return purexport.export(
-        model,
-        copy.deepcopy(args),  # a model may write to its inputs
-        kwargs=copy.deepcopy(dict(kwargs)),
-        input_names=[f"x{i}" for i in range(len(tensors_in((args, kwargs))))],
-        opset_version=opset,
-        capture=capture,
-        dynamic_axes={name: dict(axes) for name, axes in (dynamic_axes or {}).items()} or None,
-        **options,
-    )
+    return {
+        "model": model,
+        "args": copy.deepcopy(args),  # a model may write to its inputs
+        "kwargs": copy.deepcopy(dict(kwargs)),
+        "input_names": [f"x{i}" for i in range(len(tensors_in((args, kwargs))))],
+        "capture": capture,
+        "dynamic_axes": {name: dict(named) for name, named in (axes or {}).items()} or None,
+    }
 
 
 def holds_numbers(tree: Any) -> bool:
@@ -446,9 +396,13 @@ def check_program(
 ) -> None:
     """onnx accepts the file, and it computes what `model` computes on each of the cases (args, kwargs)."""
     data = program.model_proto.SerializeToString()
+    judge(data, [Case.of(model, args, kwargs) for args, kwargs in cases], opset, bounds)
+
+
+def judge(data: bytes, cases: Iterable[Case], opset: int, bounds: Bounds = USUAL) -> None:
+    """onnx accepts the file, and it computes what torch computes."""
     check_file(data, opset)
-    for args, kwargs in cases:
-        compare_with_torch(model, data, args, kwargs, bounds)
+    compare(_runner(data, False), cases, bounds)
 
 
 def check_file(data: bytes, opset: int) -> onnx.ModelProto:
@@ -476,18 +430,36 @@ def compare_with_torch(
 
     `reference` lets onnx's reference evaluator compute what ONNX Runtime has no kernel for.
     """
-    feeds = [tensor.detach().clone() for tensor in tensors_in((args, kwargs))]
-    with torch.no_grad():
-        result = copy.deepcopy(model)(*copy.deepcopy(args), **copy.deepcopy(dict(kwargs)))
-    leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
-    expected = [as_numpy(_real(torch.as_tensor(leaf).detach())) for leaf in leaves]  # a number is an output too
-    actual = run_ort(data, [as_numpy(_real(feed)) for feed in feeds], reference=reference)
-    assert len(actual) == len(expected), f"torch gives {len(expected)} outputs, the file {len(actual)}"
-    fed = [tuple(feed.shape) for feed in feeds]
-    for i, (got, want) in enumerate(zip(actual, expected, strict=True)):
-        assert got.dtype == want.dtype, f"output {i}: dtype {got.dtype}, torch gives {want.dtype}"
-        assert got.shape == want.shape, f"output {i}: shape {got.shape}, torch gives {want.shape} for {fed}"
-        assert_near(got, want, bounds, f"output {i}, inputs of shape {fed}")
+    compare(_runner(data, reference), [Case.of(model, args, kwargs)], bounds)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: what a file is fed, and what torch gives."""
+
+    feeds: list[np.ndarray]
+    expected: list[np.ndarray]
+
+    @classmethod
+    def of(cls, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Case:
+        """What a copy of the model computes for these arguments."""
+        feeds = [as_numpy(_real(tensor.detach().clone())) for tensor in tensors_in((args, kwargs))]
+        with torch.no_grad():
+            result = copy.deepcopy(model)(*copy.deepcopy(args), **copy.deepcopy(dict(kwargs)))
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+        return cls(feeds, [as_numpy(_real(torch.as_tensor(leaf).detach())) for leaf in leaves])  # numbers, too
+
+
+def compare(runner: Any, cases: Iterable[Case], bounds: Bounds = USUAL) -> None:
+    """What a session or evaluator gives is what torch gives: number of outputs, dtypes, shapes, values."""
+    for case in cases:
+        actual = _run(runner, case.feeds)
+        assert len(actual) == len(case.expected), f"torch gives {len(case.expected)} outputs, the file {len(actual)}"
+        fed = [feed.shape for feed in case.feeds]
+        for i, (got, want) in enumerate(zip(actual, case.expected, strict=True)):
+            assert got.dtype == want.dtype, f"output {i}: dtype {got.dtype}, torch gives {want.dtype}"
+            assert got.shape == want.shape, f"output {i}: shape {got.shape}, torch gives {want.shape} for {fed}"
+            assert_near(got, want, bounds, f"output {i}, inputs of shape {fed}")
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -508,7 +480,10 @@ def run_ort(
     for, or takes no arrays of (bfloat16, float8).  Where it is not `optimized`, quantized layers compute in floats:
     sums of products of bytes overflow on processors without VNNI.
     """
-    runner = _runner(model, reference, optimized)
+    return _run(_runner(model, reference, optimized), inputs)
+
+
+def _run(runner: Any, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
     is_session = isinstance(runner, onnxruntime.InferenceSession)
     names = [value.name for value in runner.get_inputs()] if is_session else runner.input_names
     if not isinstance(inputs, Mapping):

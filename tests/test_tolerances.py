@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Row, check_program, export, f64, run_row
+from tests.harness import Row, check_program, export, f64
+from tests.row_plans import run_row
 from tests.tolerances import CHAIN, EXACT, TABLE, USUAL, Bounds, assert_near
 
 LOWER = [

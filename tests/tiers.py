@@ -18,6 +18,18 @@ import pytest
 
 DEFAULT = "not full and not sweep"
 MARKERS = ("full", "sweep")
+TIERS = {DEFAULT: ("default",), "full": ("full",), "sweep": ("sweep",), "not sweep": ("default", "full")}
+
+
+class Asked:
+    """Which tiers the run asks for, so that long tables are not made for the others."""
+
+    tiers: tuple[str, ...] = ("default", *MARKERS)
+
+    @classmethod
+    def by(cls, expression: str) -> None:
+        """Take the tiers of an expression of `-m`: all, where it is none of the usual ones."""
+        cls.tiers = TIERS.get(expression, ("default", *MARKERS))
 
 
 def dealt(rows: Iterable[Any], every: int, ids: Sequence[str] | None = None) -> list[Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import purexport
-from tests.harness import OPSETS, export_row
+from tests.harness import OPSETS
 from tests.lowering.test_rules_have_rows import operator_modules, rows_of
+from tests.row_plans import export_row
 from tools.opsets import EXAMPLES, PAGE, page
 
 # lists, and operators of ONNX that a row names itself: the page has a line for each

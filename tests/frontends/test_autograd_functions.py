@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.harness import Row, f32, row_params, run_row
+from tests.harness import Row, f32
+from tests.row_plans import Plan, row_params, run_row
 
 
 class Swish(torch.autograd.Function):
@@ -86,6 +87,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

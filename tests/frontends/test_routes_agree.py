@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.functionalize import test_order, test_writes
-from tests.harness import Row, export_row, run_ort, tensors_in
+from tests.harness import Row, run_ort, tensors_in
+from tests.row_plans import export_row
 from tests.tolerances import Bounds, assert_near
 
 OPSET = 17

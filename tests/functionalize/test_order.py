@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.harness import PROGRAM_OPSETS, Row, f32, i64, row_params, run_row
+from tests.harness import PROGRAM_OPSETS, Row, f32, i64
+from tests.row_plans import Plan, row_params, run_row
 
 NO_EXPORT = ("trace", "script")  # torch.export refuses these
 
@@ -470,6 +471,6 @@ def strided_slice_of_a_dynamic_axis(x: Tensor) -> Any:
     return y
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(PROGRAMS + VIEW_ROWS))
-def test_program(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(PROGRAMS + VIEW_ROWS))
+def test_program(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import purexport
 from tests.functionalize.test_order import collector
-from tests.harness import PROGRAM_OPSETS, Row, boolean, check_export, f16, f32, i32, i64, layer, row_params, run_row
+from tests.harness import PROGRAM_OPSETS, Row, boolean, check_export, f16, f32, i32, i64, layer
+from tests.row_plans import Plan, row_params, run_row
 
 TRACE = ("trace",)
 
@@ -452,9 +453,9 @@ STATE_ROWS = [
 
 
 @pytest.mark.filterwarnings("ignore:the model writes:UserWarning")
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(PROGRAMS + STATE_ROWS))
-def test_program(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(PROGRAMS + STATE_ROWS))
+def test_program(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 # What is reported -----------------------------------------------------------------------------------------------------

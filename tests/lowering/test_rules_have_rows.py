@@ -17,8 +17,9 @@ import torch
 import tests.lowering
 from purexport.lowering.core.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, TRAINING
 from purexport.lowering.rules import registered
-from tests.harness import ROUTES, Row, export_row
+from tests.harness import ROUTES, Row
 from tests.lowering.test_numbers import TARGETS as NUMBERS
+from tests.row_plans import export_row
 
 OPSET = 20
 

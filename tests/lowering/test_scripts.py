@@ -14,8 +14,9 @@ from torch.jit.frontend import FrontendError
 
 from purexport.errors import ExportError
 from tests.functionalize import test_order, test_writes
-from tests.harness import Row, export_row
+from tests.harness import Row
 from tests.lowering.test_rules_have_rows import operator_modules, rows_of
+from tests.row_plans import export_row
 from tests.scripting import CannotBeWrittenError
 
 # The rows that run as scripts, by file: raise a number when rows are added, lower it for a reason only.

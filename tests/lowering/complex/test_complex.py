@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import purexport
-from tests.harness import Row, boolean, c64, c128, f32, i64, row_params, run_row, values
+from tests.harness import Row, boolean, c64, c128, f32, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 Z, W = c64(2, 3, 4), c64(2, 3, 4)
@@ -358,9 +359,9 @@ MODELS = [
 ROWS = FORMS + DTYPES + ARITHMETIC + FUNCTIONS + PRODUCTS + REDUCTIONS + STRUCTURE + LATER + SIZES + MODELS
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 # Refused ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 import purexport
-from tests.harness import Row, c64, c128, f32, i64, row_params, run_row, values
+from tests.harness import Row, c64, c128, f32, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 linalg = torch.linalg
@@ -195,9 +196,9 @@ ELEMENTS = [
 ROWS = FACTORS + SYSTEMS + SPECTRA + ELEMENTS
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 def test_memory_beside_a_slice_of_a_complex_input_is_refused() -> None:

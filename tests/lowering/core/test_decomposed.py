@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import purexport
-from tests.harness import Row, f32, row_params, run_row, values
+from tests.harness import Row, f32, values
+from tests.row_plans import Plan, row_params, run_row
 
 WIDTH = {0: {1: "width"}}
 NAN = float("nan")
@@ -28,9 +29,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 def test_the_report_says_which_calls_were_decomposed() -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f16, f32, f64, i64, layer, row_params, run_row, values
+from tests.harness import Row, f16, f32, f64, i64, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 BORDERS = values([-math.inf, -30.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 30.0, math.inf])
 
@@ -70,6 +71,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, row_params, run_row, u8, values
+from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, u8, values
+from tests.row_plans import Plan, row_params, run_row
 
 INF, NAN = math.inf, math.nan
 BORDERS = [-INF, -2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.5, INF, NAN]
@@ -269,6 +270,6 @@ ANGLES = [
 ROWS = [*SAME, *TO_FLOAT, *INTEGERS, *ARITHMETIC, *NUMBERS, *DIVISION, *ROUNDING, *POWERS, *LOGARITHMS, *ANGLES]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

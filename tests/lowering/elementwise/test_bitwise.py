@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f32, i8, i32, i64, row_params, run_row, u8, values
+from tests.harness import Row, boolean, f32, i8, i32, i64, u8, values
+from tests.row_plans import Plan, row_params, run_row
 
 ALL = (9, 17, 23)
 
@@ -69,6 +70,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

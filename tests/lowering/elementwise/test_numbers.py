@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, f32, row_params, run_row
+from tests.harness import Row, f32
+from tests.row_plans import Plan, row_params, run_row
 
 FEW = (9, 13, 20)
 AXES = {0: {0: "rows", 1: "columns"}}
@@ -39,6 +40,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import purexport
-from tests.harness import CAPTURES, Row, c64, c128, f32, f64, i64, layer, row_params, run_row
+from tests.harness import CAPTURES, Row, c64, c128, f32, f64, i64, layer
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 FEW, SOME, LATER = (9, 17, 20), (13, 20), (13, 17, 20, 23)
@@ -295,9 +296,9 @@ MODELS = [
 ROWS = ONE_AXIS + DYNAMIC + SEVERAL_AXES + HELPERS + SHORT_TIME + WINDOWS + MODELS
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 def test_the_file_holds_no_matrix() -> None:

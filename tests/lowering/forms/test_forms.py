@@ -18,7 +18,8 @@ import purexport
 from proto_schema import operators, runtimes
 from purexport.lowering.core.running import FORMS
 from purexport.lowering.rules import registered
-from tests.harness import Row, boolean, f64, i32, i64, row_params, run_row, u8, values
+from tests.harness import Row, boolean, f64, i32, i64, u8, values
+from tests.row_plans import Plan, row_params, run_row
 
 AT = (9, 13, 20, 23)
 EXACTLY = {"rtol": 1e-13, "atol": 1e-300}  # relative alone: near zero too
@@ -181,10 +182,10 @@ BFLOAT16 = [
 ROWS = [*FUNCTIONS, *WINDOWS, *STEPS, *SMALL, *BFLOAT16]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 # Targets ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import purexport
-from tests.harness import Row, f32, f64, row_params, run_row, values
+from tests.harness import Row, f32, f64, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 linalg = torch.linalg
@@ -109,9 +110,9 @@ SINGULAR = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*SYMMETRIC, *SINGULAR]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*SYMMETRIC, *SINGULAR]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, f64, i64, layer, row_params, run_row
+from tests.harness import Row, f32, f64, i64, layer
+from tests.row_plans import Plan, row_params, run_row
 
 
 def by(equation: str) -> Callable[..., torch.Tensor]:
@@ -66,6 +67,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*EINSUM, *OTHERS]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*EINSUM, *OTHERS]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.harness import Row, f32, f64, row_params, run_row, values
+from tests.harness import Row, f32, f64, values
+from tests.row_plans import Plan, row_params, run_row
 
 OPSETS = (9, 13, 23)
 BOUNDS: dict[str, Any] = {"opsets": OPSETS}
@@ -99,6 +100,6 @@ QR = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*CHOLESKY, *LU, *QR]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*CHOLESKY, *LU, *QR]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -16,10 +16,9 @@ from tests.harness import (
     f16,
     f32,
     i64,
-    row_params,
-    run_row,
     values,
 )
+from tests.row_plans import Plan, row_params, run_row
 from tests.transformers_shim import grouped_mm_fallback
 
 FEW, MANY = 3, 11  # groups: so few are written out, so many are a Loop
@@ -193,9 +192,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 @pytest.mark.parametrize("route", CAPTURES)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.harness import Row, f32, f64, row_params, run_row, values
+from tests.harness import Row, f32, f64, values
+from tests.row_plans import Plan, row_params, run_row
 
 linalg = torch.linalg
 BOUNDS: dict[str, Any] = {"opsets": (9, 13, 23)}
@@ -47,6 +48,6 @@ LDL = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(LDL))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(LDL))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

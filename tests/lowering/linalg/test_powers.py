@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.harness import Row, f32, f64, row_params, run_row, values
+from tests.harness import Row, f32, f64, values
+from tests.row_plans import Plan, row_params, run_row
 
 BOUNDS: dict[str, Any] = {"opsets": (9, 13, 23)}
 SQUARE: dict[str, Any] = {"dynamic": {0: {0: "batch", 1: "n", 2: "n"}}, "sizes": {"batch": 1, "n": 11}}
@@ -33,6 +34,6 @@ POWERS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(POWERS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(POWERS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f16, f32, f64, i8, i32, i64, layer, row_params, run_row, values
+from tests.harness import Row, f16, f32, f64, i8, i32, i64, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 MATRICES = (f32(2, 3), f32(3, 4))
@@ -125,6 +126,6 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*PRODUCTS, *ADDED, *VECTORS]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*PRODUCTS, *ADDED, *VECTORS]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.harness import Row, f32, f64, row_params, run_row, values
+from tests.harness import Row, f32, f64, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 BOUNDS: dict[str, Any] = {"opsets": (9, 13, 23)}
@@ -152,6 +153,6 @@ DETERMINANT = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*TRIANGULAR, *SOLVE, *DETERMINANT]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*TRIANGULAR, *SOLVE, *DETERMINANT]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.harness import Row, f32, f64, row_params, run_row, values
+from tests.harness import Row, f32, f64, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 linalg = torch.linalg
@@ -135,6 +136,6 @@ SQUARES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*NORMS, *CONDITION, *RANK, *INVERSE, *SQUARES]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*NORMS, *CONDITION, *RANK, *INVERSE, *SQUARES]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import OPSETS, Row, boolean, f16, f32, f64, i64, layer, row_params, run_row, values
+from tests.harness import OPSETS, Row, boolean, f16, f32, f64, i64, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 
@@ -208,6 +209,6 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*SOFTMAX, *ATTENTION, *MASKED, *GROUPED, *LAYERS]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*SOFTMAX, *ATTENTION, *MASKED, *GROUPED, *LAYERS]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import CAPTURES, Row, f32, layer, row_params, run_row
+from tests.harness import CAPTURES, Row, f32, layer
+from tests.row_plans import Plan, row_params, run_row
 
 GROUPS = "its ConvTranspose takes no groups"
 
@@ -167,6 +168,6 @@ INNER = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*PLAIN, *SAME, *TRANSPOSED, *INNER]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*PLAIN, *SAME, *TRANSPOSED, *INNER]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Row, f32, i64, row_params, run_row, values
+from tests.harness import Row, f32, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 LABELS = i64(3, 4, low=1, high=6)
 REPEATED = values([[1, 1, 2, 2], [3, 3, 3, 3], [1, 2, 1, 2]], torch.int64)
@@ -85,6 +86,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Row, f32, f64, row_params, run_row
+from tests.harness import Row, f32, f64
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 OPSETS = (9, 16, 20, 23)  # without GridSample, for planes, for volumes
@@ -89,6 +90,6 @@ DOUBLE = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*DOUBLE, *SAMPLES, *MORE, *AFFINE]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*DOUBLE, *SAMPLES, *MORE, *AFFINE]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -6,7 +6,8 @@ import pytest
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.harness import Row, f32, layer, row_params, run_row, values
+from tests.harness import Row, f32, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 UNFOLD = [
     Row("unfold", layer(nn.Unfold, 2), f32(2, 3, 4, 5), dynamic="batch"),
@@ -38,6 +39,6 @@ FOLD = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*UNFOLD, *FOLD]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*UNFOLD, *FOLD]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from purexport.aten.own_operators import operator
-from tests.harness import CAPTURES, Row, boolean, f32, row_params, run_row
+from tests.harness import CAPTURES, Row, boolean, f32
+from tests.row_plans import Plan, row_params, run_row
 
 
 def attention(
@@ -84,6 +85,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, f64, i64, row_params, run_row, values
+from tests.harness import Row, f32, f64, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 FEW = (9, 13, 20)
 WAYS = ("none", "mean", "sum")
@@ -233,6 +234,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS + (LINEAR if linear_cross_entropy else [])))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS + (LINEAR if linear_cross_entropy else [])))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

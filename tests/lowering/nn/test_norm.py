@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f16, f32, f64, layer, row_params, run_row
+from tests.harness import Row, f16, f32, f64, layer
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 
@@ -186,6 +187,6 @@ WEIGHTS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*BATCH, *INSTANCE, *LAYER, *GROUP, *WEIGHTS]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*BATCH, *INSTANCE, *LAYER, *GROUP, *WEIGHTS]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import purexport
-from tests.harness import CAPTURES, Row, f32, i64, row_params, run_row
+from tests.harness import CAPTURES, Row, f32, i64
+from tests.row_plans import Plan, row_params, run_row
 
 pytest.importorskip("torch.onnx.ops", reason="torch.onnx.ops came with torch 2.7")
 SCRIPTS = "Compiled functions can't take variable number of arguments"  # the defaults of torch.onnx.ops
@@ -77,9 +78,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 class Custom(nn.Module):

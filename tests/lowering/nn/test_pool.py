@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import CAPTURES, Row, f32, layer, row_params, run_row, values
+from tests.harness import CAPTURES, Row, f32, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 FEW = (9, 20)
@@ -264,8 +265,6 @@ INDICES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("row", "route", "opset"), row_params([*MAX, *AVERAGE, *COMPUTED, *CEIL, *BORDERS, *ADAPTIVE, *INDICES])
-)
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*MAX, *AVERAGE, *COMPUTED, *CEIL, *BORDERS, *ADAPTIVE, *INDICES]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional
 
 import purexport
-from tests.harness import Row, _ort_session, f32, row_params, run_ort, run_row, values
+from tests.harness import Row, _ort_session, f32, run_ort, values
+from tests.row_plans import Plan, row_params, run_row
 
 
 def draw(name, model, *inputs, **options):
@@ -74,9 +75,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 @pytest.mark.parametrize("opset", [17, 23])

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Row, f32, f64, i64, row_params, run_row, u8
+from tests.harness import Row, f32, f64, i64, u8
+from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
 SPATIAL = {1: "length", 2: "height", 3: "width"}
@@ -203,6 +204,6 @@ INNER = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*MODES, *FACTORS, *DTYPES, *BYTES, *ANTIALIAS, *INNER]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*MODES, *FACTORS, *DTYPES, *BYTES, *ANTIALIAS, *INNER]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

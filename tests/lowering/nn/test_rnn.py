@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.harness import Row, check_export, f32, layer, row_params, run_row, values
+from tests.harness import Row, check_export, f32, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 RELU = "its RNN does not know Relu"
 
@@ -153,9 +154,9 @@ VARIABLE = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*LAYERS, *CELLS, *VARIABLE]))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*LAYERS, *CELLS, *VARIABLE]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 def test_packed_lengths_are_not_recorded() -> None:

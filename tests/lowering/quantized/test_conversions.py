@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # declares quantized_decomposed
 
-from tests.harness import Row, f16, f32, i8, layer, row_params, run_row, u8, values
+from tests.harness import Row, f16, f32, i8, layer, u8, values
+from tests.row_plans import Plan, row_params, run_row
 
 TIES = [0.25, 0.75, 1.25, -0.25, -0.75, 100.0, -100.0]
 CHANNELS = torch.tensor([0.1, 0.25, 0.5])
@@ -308,6 +309,6 @@ DECOMPOSED = [
 D_PARAMETERS = [torch.tensor([0.25]), torch.tensor([7]), torch.tensor([0]), torch.tensor([255])]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*AFFINE, *DYNAMIC, *FAKE, *DECOMPOSED]))
-def test_row(row, route, opset):
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*AFFINE, *DYNAMIC, *FAKE, *DECOMPOSED]))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.harness import Layer, Row, f32, i64, layer, row_params, run_row
+from tests.harness import Layer, Row, f32, i64, layer
+from tests.row_plans import Plan, row_params, run_row
 
 OPS = torch.ops.quantized
 QUINT8, QINT8 = torch.quint8, torch.qint8
@@ -314,6 +315,6 @@ for _row in ALL:
     _row.routes, _row.opsets = TRACE if _packed else (*TRACE, "script"), (13, 20)
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ALL))
-def test_row(row, route, opset):
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ALL))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from tests.harness import Row, boolean, f16, f32, i32, i64, row_params, run_row, u8, values
+from tests.harness import Row, boolean, f16, f32, i32, i64, u8, values
+from tests.row_plans import Plan, row_params, run_row
 
 INF, NAN = math.inf, math.nan
 FEW = (9, 13, 20)
@@ -187,6 +188,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.harness import Row, f32, f64, i64, row_params, run_row, values
+from tests.harness import Row, f32, f64, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 FEW: dict[str, Any] = {"opsets": (9, 13, 23)}
 
@@ -36,6 +37,6 @@ COVARIANCE = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(COVARIANCE))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(COVARIANCE))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

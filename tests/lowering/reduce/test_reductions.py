@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, row_params, run_row, u8, values
+from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, u8, values
+from tests.row_plans import Plan, row_params, run_row
 
 INF, NAN = math.inf, math.nan
 FEW = (9, 13, 20)
@@ -155,6 +156,6 @@ NORMS = [
 ROWS = [*SUMS, *TRUTH, *EXTREMES, *VARIANCE, *NORMS]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

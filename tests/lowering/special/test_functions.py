@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import special
 
-from tests.harness import Row, f32, f64, i64, row_params, run_row, values
+from tests.harness import Row, f32, f64, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 INF, NAN = math.inf, math.nan
 FEW = (9, 20)
@@ -99,6 +100,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import purexport
-from tests.harness import Row, f32, row_params, run_row
+from tests.harness import Row, f32
+from tests.row_plans import Plan, row_params, run_row
 
 ROWS = [
     Row("windows", lambda x: x.as_strided((3, 2), (1, 2), 1), f32(8)),
@@ -18,9 +19,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 REFUSED = [

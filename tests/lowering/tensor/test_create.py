@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import CAPTURES, Row, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import CAPTURES, Row, f16, f32, f64, i32, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 FEW = (9, 13, 20)
 BOTH = {0: {0: "rows", 1: "columns"}}
@@ -181,6 +182,6 @@ COPIES = [
 ROWS = [*FILLED, *POSITIONS, *COPIES]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  the name everybody knows
 
-from tests.harness import Row, boolean, check_export, f16, f32, i32, i64, layer, row_params, run_row, values
+from tests.harness import Row, boolean, check_export, f16, f32, i32, i64, layer, values
+from tests.row_plans import Plan, row_params, run_row
 
 N = {0: {0: "n"}}
 AROUND = (9, 11, 15, 18)  # before ScatterElements, before its reductions, before those of extremes
@@ -247,9 +248,9 @@ def _masked_columns(x: Tensor, mask: Tensor) -> Tensor:
     return y
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(READS + MASKS + WRITES))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(READS + MASKS + WRITES))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 SIZED_BY_DATA = [

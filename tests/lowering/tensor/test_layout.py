@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.harness import Row, boolean, export_row, f16, f32, f64, i32, i64, row_params, run_ort, run_row, values
+from tests.harness import Row, boolean, f16, f32, f64, i32, i64, run_ort, values
+from tests.row_plans import Plan, export_row, row_params, run_row
 
 # torch.export wants bounds declared for axes that these slice or divide, which a row cannot say
 TRACE = ("trace",)
@@ -352,9 +353,9 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(RESHAPES + PERMUTATIONS + JOINS + PARTS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(RESHAPES + PERMUTATIONS + JOINS + PARTS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)
 
 
 @pytest.mark.parametrize("size", [4, 3, 2, 1])

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the name everybody knows
 from torch import nn
 
-from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, layer, row_params, run_row, u8
+from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, layer, u8
+from tests.row_plans import Plan, row_params, run_row
 
 PIXELS = {0: {0: "batch", 2: "height", 3: "width"}}
 # torch.export wants bounds declared for axes that these cut, which a row cannot say
@@ -113,6 +114,6 @@ SHUFFLES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(PADS + ROLLS + SHUFFLES))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(PADS + ROLLS + SHUFFLES))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

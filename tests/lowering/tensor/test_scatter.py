@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import CAPTURES, Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import CAPTURES, Row, boolean, f16, f32, f64, i32, i64, values
+from tests.row_plans import Plan, row_params, run_row
 
 N = {0: {0: "n"}}
 BOTH = {0: {0: "a", 1: "b"}}
@@ -404,6 +405,6 @@ COPIES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(PARTS + ALONG + ELEMENTS + DIAGONALS + TURNS + COPIES))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(PARTS + ALONG + ELEMENTS + DIAGONALS + TURNS + COPIES))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

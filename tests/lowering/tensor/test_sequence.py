@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.harness import Row, f32, row_params, run_row, values
+from tests.harness import Row, f32, values
+from tests.row_plans import Plan, row_params, run_row
 
 
 def changed(x: Tensor, n: Tensor) -> Tensor:
@@ -48,6 +49,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
-def test_row(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+def test_row(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

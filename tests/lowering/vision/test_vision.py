@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.harness import Input, Row, f32, f64, row_params, run_row, u8, values
+from tests.harness import Input, Row, f32, f64, u8, values
+from tests.row_plans import Plan, row_params, run_row
 from tests.torchvision_shim import torchvision
 
 ops = torchvision().ops
@@ -269,6 +270,6 @@ PICTURES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*NMS, *ALIGN, *POOL, *DEFORM, *PICTURES]))
-def test_vision(row: Row, route: str, opset: int) -> None:
-    run_row(row, route, opset)
+@pytest.mark.parametrize(("row", "plan"), row_params([*NMS, *ALIGN, *POOL, *DEFORM, *PICTURES]))
+def test_vision(row: Row, plan: Plan) -> None:
+    run_row(row, plan)

@@ -1,0 +1,170 @@
+"""What the tests run of a row: which opsets on which routes, in which tier.
+
+    @pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
+    def test_row(row: Row, plan: Plan) -> None:
+        run_row(row, plan)
+
+A row is captured once a route, and written at every opset of the plan.  By default that is the lowest opset and the
+default one by trace (or the row's first route), and the default one by each other route; a row that no lower opset can
+say is refused just below.  `pytest -m full` adds a sample of the opsets on every route, another for each row, and
+`pytest -m sweep` all, and those that only onnx's own evaluator knows.
+
+A file is judged by onnx and compared with torch in ONNX Runtime.  Where another route gives the very bytes of a file
+that was judged, nothing is left to ask, and it is counted (`SAME`); `tests/conftest.py` prints how many there are, and
+fails a run of all tests in which a route has fewer of them than `LEAST_SAME`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+import purexport
+from purexport.options import DEFAULT_OPSET
+from tests.harness import (
+    CAPTURES,
+    OPSETS,
+    ORT_NEWEST_OPSET,
+    PROGRAM_OPSETS,
+    Case,
+    Row,
+    axes_by_name,
+    capture_model,
+    check_file,
+    judge,
+)
+from tests.scripting import scripted, traced
+from tests.tiers import Asked
+
+Plan = Mapping[str, Sequence[int]]  # opsets by route, the route first whose files the others are compared with
+
+SAMPLED = 2  # opsets of programs and scripts in the full tier
+RULES_RUN: set[str] = set()  # by the rows that were exported in this process
+SAME: Counter[tuple[str, bool]] = Counter()  # by route, and whether the bytes were those of a file that was judged
+# the shares of the files by each route in a run of the default tests that are those of the trace, as pinned
+LEAST_SAME = {"export": 0.0, "script": 0.0, "traced-script": 0.0}
+
+
+def row_params(rows: Iterable[Row]) -> list[Any]:
+    """The rows as parameters (row, plan), one for each tier that has something of the row to run."""
+    found = []
+    for row in rows:
+        by_tier = _plans(row)
+        for tier, plan in by_tier.items():
+            marks = () if tier == "default" else (getattr(pytest.mark, tier),)
+            name = row.name if tier == "default" else f"{row.name}-{tier}"
+            if plan and tier in Asked.tiers:
+                found.append(pytest.param(row, plan, id=name, marks=marks))
+    return found
+
+
+def _plans(row: Row) -> dict[str, Plan]:
+    first = row.routes[0]
+    lowest = row.min_opset or 0
+    able = sorted({opset for opset in row.opsets if opset > lowest} | ({lowest} if lowest else set()))
+    usual = min(able, key=lambda opset: abs(opset - DEFAULT_OPSET))
+    below = [lowest - 1] if lowest > OPSETS[0] else []
+    default = {route: [usual] for route in row.routes}
+    default[first] = list(dict.fromkeys([usual, able[0], *below]))
+    full: dict[str, list[int]] = {}
+    sweep: dict[str, list[int]] = {}
+    for route in row.routes:
+        sample = _sample(row, route)
+        newest = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == "trace" else ()
+        for opset in (*below, *able, *newest):
+            if opset not in default[route]:
+                chosen = opset in sample or opset in (lowest, lowest - 1)
+                (full if chosen else sweep).setdefault(route, []).append(opset)
+    return {"default": default, "full": full, "sweep": sweep}
+
+
+def _sample(row: Row, route: str) -> set[int]:
+    """The opsets of the full tier: of the usual opsets every second one by trace, and those between by torch.export."""
+    if row.opsets == OPSETS and route in CAPTURES:
+        return set(OPSETS[(zlib.crc32(row.name.encode()) + CAPTURES.index(route)) % 2 :: 2])
+    if row.opsets in (OPSETS, PROGRAM_OPSETS):
+        first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
+        return {row.opsets[(first + step) % len(row.opsets)] for step in range(SAMPLED)}
+    return set(row.opsets)
+
+
+def run_row(row: Row, plan: Plan) -> None:
+    """A row on the routes and at the opsets of a plan: refused below min_opset, equal to torch from there on."""
+    judged: dict[int, bytes] = {}
+    cases: list[Case] = []
+    for route, opsets in plan.items():
+        captured = capture_row(row, route)
+        for opset in opsets:
+            try:
+                if row.min_opset is not None and opset < row.min_opset:
+                    with pytest.raises(purexport.UnsupportedOperatorError, match=rf"opset {row.min_opset}\b"):
+                        captured.to_onnx(opset_version=opset)
+                    continue
+                data = _written(captured, opset)
+                SAME[route, judged.get(opset) == data] += 1
+                if judged.setdefault(opset, data) == data and route != next(iter(plan)):
+                    continue
+                if row.unjudged and opset > ORT_NEWEST_OPSET:
+                    check_file(data, opset)
+                    continue
+                cases = cases or [Case.of(row.make_model(), *given) for given in row.cases()]
+                judge(data, cases, opset, row.bounds)
+            except AssertionError as error:
+                trap = f"\nthe trap of this row: {row.trap}" if row.trap else ""
+                raise AssertionError(f"by {route} at opset {opset}: {error}{trap}") from error
+
+
+def run_here() -> dict[str, Any]:
+    """What the rows did in this process, in a form that a worker can hand on."""
+    return {"rules": sorted(RULES_RUN), "files": [(route, same, count) for (route, same), count in SAME.items()]}
+
+
+def verdict(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What a run of all default tests is told of its rows; a line that begins with FAILED fails it."""
+    from tests.lowering.test_rules_have_rows import rules_wanted
+
+    files: Counter[tuple[str, bool]] = Counter()
+    rules: set[str] = set()
+    for run in runs:
+        rules.update(run.get("rules", ()))
+        for route, same, count in run.get("files", ()):
+            files[route, same] += count
+    missing = sorted(rules_wanted() - rules)
+    said = [f"FAILED: no row in tests/lowering runs {', '.join(missing)}" if missing else "a row runs every rule"]
+    for route, least in LEAST_SAME.items():
+        same, other = files[route, True], files[route, False]
+        share = same / max(same + other, 1)
+        failed = "" if share >= least else f"FAILED: at least {least:.1%} were: "
+        said.append(f"{failed}{route}: {same} files are those of the trace ({share:.1%}), {other} were judged alone")
+    return said
+
+
+def capture_row(row: Row, route: str) -> purexport.CapturedModel:
+    """The model of a row, captured on a route."""
+    args, kwargs = row.make_inputs()
+    axes = axes_by_name(row.dynamic_axes(), args)
+    model = row.make_model()
+    if route == "script":
+        model = scripted(model, args, kwargs)
+    elif route == "traced-script":
+        model, args, kwargs = traced(model, args, kwargs)
+    captured = capture_model(model, args, kwargs, capture=route if route in CAPTURES else "auto", dynamic_axes=axes)
+    assert captured.route == route.removeprefix("traced-")
+    return captured
+
+
+def export_row(row: Row, route: str, opset: int) -> Any:
+    """The ONNXProgram of a row."""
+    program = capture_row(row, route).to_onnx(opset_version=opset)
+    RULES_RUN.update(program.report.rules)
+    return program
+
+
+def _written(captured: purexport.CapturedModel, opset: int) -> bytes:
+    program = captured.to_onnx(opset_version=opset)
+    RULES_RUN.update(program.report.rules)
+    return bytes(program.model_proto.SerializeToString())
