@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from purexport.errors import ExportError
-from purexport.weights.stored import CheckpointFile, listed, shown
+from purexport.weights.stored import CheckpointFile, listed
 
 MOST_JSON = 1 << 24  # bytes of a config or of an index; the largest known have a tenth of it
 MOST_COPIED = 1 << 28  # bytes of all files of a tokenizer together; the largest known have a sixth of it
