@@ -140,9 +140,20 @@ def _check_names(config: Mapping[str, Any], place: str) -> None:
     kind = config.get("model_type")
     if kind is not None and not isinstance(kind, str):
         raise _odd(place, f"model_type is {shown(kind)}, not a name")
-    packed = config.get(_PACKED)
-    if packed is not None and not isinstance(packed, dict):
-        raise _odd(place, f"quantization_config is {shown(packed)}, not a JSON object")
+
+
+def taken_packing(config: dict[str, Any], place: str) -> list[dict[str, Any]]:
+    """How the weights are packed, by the config and the configs in it, which are without that afterwards.
+
+    The readers of weights see it; transformers' own would import packages for it.
+    """
+    found = []
+    for path, part in list(_parts(config)):
+        packed = part.pop(_PACKED, None)
+        if packed is not None and not isinstance(packed, dict):
+            raise _odd(f"{place}{path}", f"{_PACKED} is {shown(packed)}, not a JSON object")
+        found += [packed] if packed is not None else []
+    return found
 
 
 def check_sizes(config: Mapping[str, Any], place: str, tensors: int, elements: int) -> None:
@@ -166,11 +177,11 @@ def check_sizes(config: Mapping[str, Any], place: str, tensors: int, elements: i
                 raise _odd(f"{place}{path}", f"{what} cannot be those of the checkpoint, which has {stored}")
 
 
-def _parts(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parts(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """A config and the configs in it, with the place of each for messages."""
     yield path, config
     for key, item in config.items():
-        if isinstance(item, dict):
+        if isinstance(item, dict) and key != _PACKED:
             yield from _parts(item, f"{path}{': ' if not path else '.'}{key}")
 
 

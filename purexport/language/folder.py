@@ -14,7 +14,7 @@ import re
 import tempfile
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from proto_schema.commit import replacing
 from proto_schema.errors import bounded
 from purexport.errors import ExportError
 from purexport.language.building import bounded_building
-from purexport.language.config import CODE, check_sizes, code_of, keys_of, plain_config
+from purexport.language.config import CODE, check_sizes, code_of, keys_of, plain_config, taken_packing
 from purexport.language.conversion import converted, loaded_tensor
 from purexport.language.folder_files import check_index, contents_of, file_in, json_of
 from purexport.language.library import library, offline
@@ -48,6 +48,7 @@ _NOT_BESIDE = ("*.index.json", "genai_config.json")
 _LLAMA_CPP, _LATER_PART = ".gguf", re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 _DATA = re.compile(r"(\.\d+)?\.data.*")  # behind the name of a model that has a data file
 _INDEX, _SINGLE, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
+_HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT")
 # The runtime chooses how to run a decoder by this word; every plain decoder with a cache runs in the same way.
 _PLAIN_DECODER = "llama"
 
@@ -85,7 +86,7 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
         )
     said = json_of(folder, _CONFIG)
     plain, remarks = plain_config(said, str(place))
-    is_packed = _is_packed(folder, plain.pop("quantization_config", None))
+    is_packed = _is_packed(folder, taken_packing(plain, str(place)))
     if not trust_remote_code:
         _check_type(place, plain.get("model_type"), code_of(said))
     path = _weights_of(folder)
@@ -93,7 +94,7 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
     check_sizes(plain, str(place), len(weights), _elements(weights))
     if trust_remote_code:
         remarks = [warning(folder)]
-        warnings.warn(remarks[0], UserWarning, stacklevel=4)
+        warnings.warn(remarks[0], UserWarning, stacklevel=3)
     with _refused_as_odd(place, "a config", plain), offline():
         config = trusted_config(folder) if trust_remote_code else _config_of(folder, plain)
         if getattr(config, "quantization_config", None) is not None:
@@ -218,18 +219,18 @@ def _refused_as_odd(place: Path, what: str, plain: Mapping[str, Any]) -> Iterato
         ) from error
 
 
-def _is_packed(folder: Path, quantized: Mapping[str, Any] | None) -> bool:
+def _is_packed(folder: Path, packing: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the weights are codes.  Raises ExportError for codes that cannot be read."""
-    if quantized is None:
-        return False
-    method = str(quantized.get("quant_method", "a method of its own")).lower()
-    if method not in READ_METHODS:
-        raise ExportError(
-            f"{folder} has weights that are quantized by {shown(method)[1:-1]}, and {', '.join(READ_METHODS)} can be "
-            "read; save it without quantization first",
-            code="not-a-decoder",
-        )
-    return True
+    for packed in packing:
+        method = packed.get("quant_method", "a method of its own")
+        if str(method).lower() not in READ_METHODS:
+            name = method if isinstance(method, str) else shown(method)
+            raise ExportError(
+                f"{folder} has weights that are quantized by {name}, and {', '.join(READ_METHODS)} can be read; save "
+                "it without quantization first",
+                code="not-a-decoder",
+            )
+    return bool(packing)
 
 
 def _weights_of(folder: Path) -> Path:
@@ -275,25 +276,24 @@ def class_of(config: Any) -> Any:
 
     Raises ExportError where there is none, and for a name of transformers that is not a model which generates text.
     """
-    transformers = library()
-    base, generates = transformers.PreTrainedModel, library("generation").GenerationMixin
+    transformers, mappings = library(), library("models.auto.modeling_auto")
+    known = [getattr(mappings, f"MODEL_FOR_{kind}_MAPPING") for kind in _HEADS]
+    with_head = [mapping[type(config)] for mapping in known if type(config) in mapping]
     for name in getattr(config, "architectures", None) or ():
         found = getattr(transformers, name, None)
         if found is None:
             continue
-        if not (isinstance(found, type) and issubclass(found, base) and issubclass(found, generates)):
-            raise ExportError(
-                f"config.json: architectures names {shown(name)}, which is not a model of transformers that generates "
-                "text; a class as LlamaForCausalLM is needed",
-                code="not-a-decoder",
-            )
-        return found
-    mappings = library("models.auto.modeling_auto")
-    for kind in ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT"):
-        mapping = getattr(mappings, f"MODEL_FOR_{kind}_MAPPING")
-        if type(config) in mapping:
-            return mapping[type(config)]
-    raise ExportError(f"{type(config).__name__} is of no model that generates text", code="not-a-decoder")
+        is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+        if found in with_head or (is_model and issubclass(found, library("generation").GenerationMixin)):
+            return found
+        raise ExportError(
+            f"config.json: architectures names {shown(name)}, which is not a model of transformers that generates "
+            "text; a class as LlamaForCausalLM is needed",
+            code="not-a-decoder",
+        )
+    if not with_head:
+        raise ExportError(f"{type(config).__name__} is of no model that generates text", code="not-a-decoder")
+    return with_head[0]
 
 
 def files_beside(source: Path) -> dict[str, bytes]:

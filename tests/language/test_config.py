@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from purexport.errors import ExportError, WeightsError
-from purexport.language import folder_files
-from purexport.language.config import DEEPEST, check_sizes, keys_of, plain_config
+from purexport.language import building, folder_files
+from purexport.language.config import DEEPEST, check_sizes, keys_of, plain_config, taken_packing
 from purexport.language.folder_files import check_index, contents_of, file_in, json_of
+from purexport.torch_patches.empty import parameters_without_values
 from tests import imports
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,7 +38,6 @@ REFUSED: list[tuple[Any, str]] = [
     ({"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM', not a list of names"),
     ({"model_type": 5}, "model_type is 5, not a name"),
     ({"model_type": ["llama"]}, r"model_type is \['llama'\], not a name"),
-    ({"quantization_config": 5}, "quantization_config is 5, not a JSON object"),
     ({"dtype": "os.system"}, "dtype: 'os.system' is not a dtype of weights; known are float64"),
     ({"torch_dtype": "load"}, "torch_dtype: 'load' is not a dtype"),
     ({"text_config": {"dtype": "hub.load"}}, "text_config.dtype: 'hub.load' is not a dtype"),
@@ -147,6 +148,47 @@ def test_sizes(config: dict[str, Any], tensors: int, elements: int, message: str
         return
     with pytest.raises(ExportError, match=message):
         check_sizes(config, "config.json", tensors, elements)
+
+
+def test_packing_is_taken_out() -> None:
+    """Also that of a part; nobody but the readers of weights sees it."""
+    awq, fp8 = {"quant_method": "awq"}, {"quant_method": "fp8", "quantization_config": 5}
+    config = {"quantization_config": awq, "text_config": {"a": 1, "quantization_config": fp8}, "b": {"c": {}}}
+    assert taken_packing(config, "config.json") == [awq, fp8]
+    assert config == {"text_config": {"a": 1}, "b": {"c": {}}} and taken_packing(config, "config.json") == []
+    for path in ([], ["text_config"], ["a", "b"]):
+        odd: dict[str, Any] = {"quantization_config": 5}
+        for key in path:
+            odd = {key: odd}
+        with pytest.raises(ExportError, match="quantization_config is 5, not a JSON object"):
+            taken_packing(odd, "config.json")
+
+
+# what a constructor may make beside its parameters, none of which has values
+TABLES: list[Callable[[], Any]] = [
+    lambda: torch.ones(60_000, 60_000, dtype=torch.bool),
+    lambda: torch.arange(10**10),
+    lambda: torch.arange(10**5)[:, None] < torch.arange(10**5),
+    lambda: torch.zeros(10).repeat(10**9),
+    lambda: [torch.empty(0) for _ in range(3000)],
+]
+
+
+@pytest.mark.parametrize("make", TABLES, ids=["ones", "arange", "less", "repeat", "many"])
+def test_tables_are_bounded(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted before they are made."""
+    monkeypatch.setattr(building, "_CALLS_BESIDE", 0)
+    with pytest.raises(ExportError, match="its model is far larger"), building.bounded_building(9, 10**6):
+        make()
+
+
+def test_what_a_model_makes_is_not_refused() -> None:
+    """Parameters go where they take no room; tables, and arithmetic on them, stay."""
+    with parameters_without_values(), building.bounded_building(3, 2_000_000):
+        layer = torch.nn.Linear(1000, 2000)
+        table = torch.outer(torch.arange(8192.0), 1 / 10000 ** torch.arange(0, 1, 1 / 64)).cos().repeat(1, 2)
+        mask = torch.ones(4096, 4096, dtype=torch.bool).tril()
+    assert layer.weight.is_meta and table.shape == (8192, 128) and mask.sum() == 4096 * 4097 // 2
 
 
 def test_places_of_a_text() -> None:
@@ -274,6 +316,8 @@ GATE = ("trusted_config", "trusted_class")  # its functions, which are called wh
 def unsafe_calls(texts: imports.Sources) -> Iterator[str]:
     """The places of calls that may run code of a folder, where nobody asked for that."""
     for module, text in texts.items():
+        if not any(name in text for name in (*CALLS, *GATE)):
+            continue
         tree = ast.parse(text)
         asked = {
             id(inner)

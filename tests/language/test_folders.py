@@ -6,10 +6,10 @@ without it.
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import proto_schema as ps
 import purexport
 from purexport.cli.main import main
 from purexport.errors import ExportError
-from purexport.language import building, folder
+from purexport.language import folder
 from tests.torchvision_shim import torchvision
 
 torchvision()  # transformers imports it where it is installed
@@ -188,21 +188,27 @@ def test_odd_configs(keys: dict[str, Any], message: str, lm: Path, capsys: pytes
     assert not out.exists()
 
 
-# what a constructor may make beside its parameters, none of which has values
-TABLES: list[Callable[[], Any]] = [
-    lambda: torch.ones(60_000, 60_000, dtype=torch.bool),
-    lambda: torch.arange(10**10),
-    lambda: torch.arange(10**5)[:, None] < torch.arange(10**5),
-    lambda: torch.zeros(10).repeat(10**9),
-    lambda: [torch.empty(0) for _ in range(200_000)],
-]
+def test_nothing_is_fetched(lm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While transformers makes a config or a model, its hub is offline; afterwards it is what it was."""
+    constants = importlib.import_module("huggingface_hub.constants")
+    before, seen = constants.HF_HUB_OFFLINE, []
 
+    def noting(function: Any) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            seen.append(constants.HF_HUB_OFFLINE)
+            return function(*args, **kwargs)
 
-@pytest.mark.parametrize("make", TABLES, ids=["ones", "arange", "less", "repeat", "many"])
-def test_tables_are_bounded(make: Callable[[], Any]) -> None:
-    """They are counted before they are made."""
-    with pytest.raises(ExportError, match="its model is far larger"), building.bounded_building(9, 10**6):
-        make()
+        return noted
+
+    for kind, name in ((transformers.AutoConfig, "from_pretrained"), (transformers.LlamaForCausalLM, "_from_config")):
+        monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
+    source = folder.look_into(lm)
+    folder.read_folder(source)
+    monkeypatch.setattr(
+        transformers.LlamaForCausalLM, "from_pretrained", noting(lambda *_, **__: torch.nn.Linear(1, 1))
+    )
+    folder.loaded(source, None)
+    assert seen == [True, True, True] and constants.HF_HUB_OFFLINE is before
 
 
 LINKS = ["tokenizer.json", "vocab.txt", "config.json", "generation_config.json", "model.safetensors"]
