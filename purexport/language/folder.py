@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from proto_schema.commit import replacing
 from proto_schema.errors import bounded
-from purexport.errors import ExportError
+from purexport.errors import ExportError, is_out_of_memory
 from purexport.language.building import bounded_building
 from purexport.language.config import CODE, check_sizes, code_of, keys_of, plain_config, taken_packing
 from purexport.language.conversion import converted, loaded_tensor
@@ -207,7 +207,7 @@ def _refused_as_odd(place: Path, what: str, plain: Mapping[str, Any]) -> Iterato
     except (ExportError, MemoryError, OSError, ModuleNotFoundError):
         raise
     except Exception as error:  # of transformers' constructors, which raise what their first use of a value raises
-        if "can't allocate memory" in str(error) or "not enough memory" in str(error):
+        if is_out_of_memory(error):
             raise MemoryError(f"{place}: there is too little memory to make {what}") from error
         keys = keys_of(plain, error.args[0]) if isinstance(error, KeyError) and error.args else []
         reason = f"{type(error).__name__}: {error}" if not keys else f"it has no {error} for {', '.join(keys)}"

@@ -217,7 +217,7 @@ def test_not_json(content: bytes, message: str, tmp_path: Path) -> None:
 def place(tmp_path: Path) -> Path:
     """A folder, a hub's cache with a snapshot, and a secret beside both."""
     (tmp_path / "secret.txt").write_text("SECRET")
-    for folder in ("lm/sub", "hub/blobs", "hub/snapshots/abc/sub", "other/blobs"):
+    for folder in ("lm/sub", "hub/blobs", "hub/snapshots/abc/sub", "other/blobs", "other/inner/lm"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "lm/real.json").write_text("{}")
     (tmp_path / "lm/sub/real.json").write_text("{}")
@@ -240,6 +240,7 @@ LINKS: list[tuple[str, str, str]] = [
     ("lm/tokenizer.json", "sub/../../secret.txt", OUTSIDE),
     ("lm/tokenizer.json", "../hub/blobs/0123", OUTSIDE),
     ("lm/tokenizer.json", "/dev/zero", OUTSIDE),
+    ("other/inner/lm/tokenizer.json", "../../blobs/0123", OUTSIDE),
     ("hub/snapshots/abc/tokenizer.json", "../../blobs/away", OUTSIDE),
     ("hub/snapshots/abc/tokenizer.json", "../../../other/blobs/0123", OUTSIDE),
     ("hub/snapshots/abc/tokenizer.json", "../../../secret.txt", OUTSIDE),

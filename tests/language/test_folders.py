@@ -257,17 +257,24 @@ def test_nothing_is_left_behind(there: bool, lm: Path, monkeypatch: pytest.Monke
     assert out.exists() is there
 
 
-def test_no_memory_is_not_an_answer(lm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NO_MEMORY = [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("name", ["_from_config", "forward"])
+def test_no_memory_is_not_an_answer(name: str, error: Exception, lm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither torch's error for it, nor Python's, says that the model cannot be exported."""
-    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")):
+    function = getattr(transformers.LlamaForCausalLM, name)
 
-        def fails(*_: Any, error: Exception = error, **__: Any) -> Any:
-            raise error
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        if name == "forward" and not torch.jit.is_tracing():  # type: ignore[attr-defined]
+            return function(*args, **kwargs)
+        raise error
 
-        monkeypatch.setattr(transformers.LlamaForCausalLM, "_from_config", fails)
-        with pytest.raises(MemoryError):
-            purexport.language_model(lm, lm.parent / "out")
-        assert main(["llm", str(lm), "-o", str(lm.parent / "out")]) == 2
+    monkeypatch.setattr(transformers.LlamaForCausalLM, name, fails)
+    with pytest.raises(MemoryError):
+        purexport.language_model(lm, lm.parent / "out")
+    assert main(["llm", str(lm), "-o", str(lm.parent / "out")]) == 2
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

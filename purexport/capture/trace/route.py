@@ -35,7 +35,7 @@ from purexport.capture.trace import agreement, torchscript
 from purexport.capture.trace.fake_tensors import attributes, for_shapes, on_fakes, paused, refuse_lost
 from purexport.capture.trace.rolled import rolled
 from purexport.capture.trace.specialized_axes import Again, Found, Runs, Taken, specialized_axes
-from purexport.errors import ExportError
+from purexport.errors import ExportError, is_out_of_memory
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.conversions import Namespace
 from purexport.torch_patches.quiet import quiet_torch
@@ -334,6 +334,8 @@ def _refusals() -> Iterator[None]:
     except (ExportError, NumbersHeldError):
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryError(f"there is too little memory to run the model: {error}") from error
         if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             raise ExportError(
                 f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a "
