@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from proto_schema.commit import replacing
+from proto_schema.durable import remove_all
 from proto_schema.errors import bounded
 from purexport.errors import ExportError, is_out_of_memory
 from purexport.language.building import bounded_building
@@ -120,7 +121,7 @@ def _check_type(place: Path, name: Any, code: list[str]) -> None:
 def _config_of(folder: Path, plain: Mapping[str, Any]) -> Any:
     """transformers' config of a plain one, which it reads from a folder where nothing else is."""
     with tempfile.TemporaryDirectory() as place:
-        (Path(place) / _CONFIG).write_text(json.dumps(plain))
+        write_files(Path(place), {_CONFIG: json.dumps(plain).encode()})
         config = library().AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     config.name_or_path = str(folder)
     return config
@@ -362,8 +363,7 @@ def removed_on_failure(out: Path, names: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for path in ours() - before:
-            path.unlink()
+        remove_all([str(path) for path in ours() - before])
         if not was_there:
             with suppress(OSError):  # what somebody else put there stays
                 out.rmdir()
