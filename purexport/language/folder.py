@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import re
+import stat
 import tempfile
 import warnings
 from collections import defaultdict
@@ -80,11 +81,7 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
     model has or that needs code of the folder; OSError, WeightsError.
     """
     place = folder / _CONFIG
-    if not place.is_file():
-        folder.stat()  # FileNotFoundError for a folder that is not there
-        raise ExportError(
-            f"{folder} has no config.json; a folder as model.save_pretrained writes it is needed", code="not-a-decoder"
-        )
+    _check_is_there(place)
     said = json_of(folder, _CONFIG)
     plain, remarks = plain_config(said, str(place))
     is_packed = _is_packed(folder, taken_packing(plain, str(place)))
@@ -102,6 +99,20 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
             del config.quantization_config
         kind = (trusted_class(config, folder) if trust_remote_code else None) or class_of(config)
     return Source(folder, plain, config, kind, weights, path, is_packed, remarks)
+
+
+def _check_is_there(place: Path) -> None:
+    """Raise ExportError for a folder without a config; OSError for a folder that is not there or cannot be read."""
+    place.parent.stat()
+    try:
+        if stat.S_ISREG(place.stat().st_mode):
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    raise ExportError(
+        f"{place.parent} has no {place.name}; a folder as model.save_pretrained writes it is needed",
+        code="not-a-decoder",
+    )
 
 
 def _check_type(place: Path, name: Any, code: list[str]) -> None:

@@ -6,9 +6,11 @@ without it.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import purexport
 from purexport.cli.main import main
 from purexport.errors import ExportError
 from purexport.language import folder
+from purexport.weights.stored import CheckpointFile
 from tests.torchvision_shim import torchvision
 
 torchvision()  # transformers imports it where it is installed
@@ -275,6 +278,22 @@ def test_no_memory_is_not_an_answer(name: str, error: Exception, lm: Path, monke
     with pytest.raises(MemoryError):
         purexport.language_model(lm, lm.parent / "out")
     assert main(["llm", str(lm), "-o", str(lm.parent / "out")]) == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("place", ["CheckpointFile.read", "CheckpointFile.__init__", "_from_config"])
+def test_the_system_says_no(
+    place: str, number: int, lm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That is never an answer about the model."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number), "it")
+
+    owner = transformers.LlamaForCausalLM if place == "_from_config" else CheckpointFile
+    monkeypatch.setattr(owner, place.rpartition(".")[2], fails)
+    assert main(["llm", str(lm), "-o", str(lm.parent / "out")]) == 2
+    assert os.strerror(number) in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
