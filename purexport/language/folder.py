@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
     if trust_remote_code:
         remarks = [warning(folder)]
         warnings.warn(remarks[0], UserWarning, stacklevel=3)
-    with _refused_as_odd(place, "a config", plain), offline():
+    with _refused_as_odd(place, "make a config", plain), offline():
         config = trusted_config(folder) if trust_remote_code else _config_of(folder, plain)
         if getattr(config, "quantization_config", None) is not None:
             del config.quantization_config
@@ -119,7 +119,7 @@ def _check_type(place: Path, name: Any, code: list[str]) -> None:
     """Raise ExportError for a model_type that transformers does not have; `code` are keys that name Python code."""
     if name in library("models.auto.configuration_auto").CONFIG_MAPPING:
         return
-    what = "has no model_type" if name is None else f"transformers has no model_type {shown(name)}"
+    what = "it has no model_type" if name is None else f"transformers has no model_type {shown(name)}"
     if code:
         raise ExportError(
             f"{place}: {what}, and the Python code that {code[0]} names is not run; if you trust its author, "
@@ -144,7 +144,7 @@ def read_folder(source: Source) -> tuple[Any, Checkpoint]:
     Raises ExportError for a model that cannot be made of the config, or is far larger than the checkpoint.
     """
     with (
-        _refused_as_odd(source.folder / _CONFIG, source.kind.__name__, source.plain),
+        _refused_as_odd(source.folder / _CONFIG, f"make {source.kind.__name__}", source.plain),
         offline(),
         parameters_without_values(),
         bounded_building(len(source.weights), source.elements),
@@ -211,6 +211,13 @@ def _elements(weights: Weights) -> int:
     return sum(math.prod(stored.shape) for stored in weights.values())
 
 
+def running(source: Source | None) -> AbstractContextManager[None]:
+    """Inside, the model of a folder runs for the first time, without values; what it raises is said of its config."""
+    if source is None:
+        return nullcontext()
+    return _refused_as_odd(source.folder / _CONFIG, f"run {source.kind.__name__}", source.plain)
+
+
 @contextmanager
 def _refused_as_odd(place: Path, what: str, plain: Mapping[str, Any]) -> Iterator[None]:
     """Inside, whatever transformers says of a config is an ExportError of one line; errors of the system stay."""
@@ -218,14 +225,14 @@ def _refused_as_odd(place: Path, what: str, plain: Mapping[str, Any]) -> Iterato
         yield
     except (ExportError, MemoryError, OSError, ModuleNotFoundError):
         raise
-    except Exception as error:  # of transformers' constructors, which raise what their first use of a value raises
+    except Exception as error:  # of transformers' code, which raises what its first use of a value raises
         if is_out_of_memory(error):
-            raise MemoryError(f"{place}: there is too little memory to make {what}") from error
+            raise MemoryError(f"{place}: there is too little memory to {what}") from error
         keys = keys_of(plain, error.args[0]) if isinstance(error, KeyError) and error.args else []
         reason = f"{type(error).__name__}: {error}" if not keys else f"it has no {error} for {', '.join(keys)}"
         reason = " ".join(reason.split())
         raise ExportError(
-            f"{place}: transformers cannot make {what} of it ({bounded(reason)}); take the config "
+            f"{place}: transformers cannot {what} by it ({bounded(reason)}); take the config "
             "that belongs to the weights",
             code="odd-config",
         ) from error

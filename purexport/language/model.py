@@ -43,6 +43,7 @@ from purexport.language.folder import (
     read_folder,
     refuse_others,
     removed_on_failure,
+    running,
     write_files,
 )
 from purexport.language.quantized import quantization_for, quantized
@@ -140,7 +141,8 @@ def language_model(
     place = Path(out)
     model = without_wrapper(model)
     bits = quantization_for(quantize, target)
-    graphs = graphs_of(model, last_logits, inputs)
+    with running(source):
+        graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
         if bits is not None:
             raise ValueError(
@@ -166,7 +168,8 @@ def language_model(
             report.difference = check_graphs(model if source is None else loaded(source, kind), graphs, place)
         return report
     with adapters_as(model, lora) as adapters:
-        decoder = decoder_with(model, target, cache, max_length, last_logits)
+        with running(source):
+            decoder = decoder_with(model, target, cache, max_length, last_logits)
         positions = max_length or _bounded_positions(positions_of(model), target)
         options = _options(decoder, opset_version, weights, external_data, progress)
         if place.exists():
