@@ -31,6 +31,14 @@ class ExportError(RuntimeError):
         return tuple(code for cause in self.causes for code in cause.codes) or (self.code,)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is too little memory, which torch says with other classes than Python."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+
+
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory")
+
+
 @dataclass(frozen=True)
 class Gap:
     """One call that cannot be lowered: what it is, where it stands, why not, and the code of that."""

@@ -48,6 +48,36 @@ FAMILIES: tuple[Family, ...] = (
                 "out has no config.json; a folder as model.save_pretrained writes it is needed",
             ),
             Code(
+                "odd-config",
+                "The config.json of a folder says what no model has, or what its weights do not fit. It is checked "
+                "before anything is made by it.",
+                "Take the config.json that belongs to the weights.",
+                "lm/config.json: num_attention_heads: 0 is not a number of heads, from 1 to 16384; take the config "
+                "that belongs to the weights",
+            ),
+            Code(
+                "runs-code",
+                "The model of a folder is Python code in the folder, and such code is not run unasked.",
+                "If you trust its author with all that you may do on this machine: `--trust-remote-code`, "
+                "`trust_remote_code=True`.",
+                "lm/config.json: transformers has no model_type 'x', and the Python code that auto_map names is not "
+                "run; if you trust its author, --trust-remote-code (trust_remote_code=True) runs it",
+            ),
+            Code(
+                "file-outside-folder",
+                "A file of a folder is a link that leads out of it, so that what is written would hold a file that "
+                "does not belong to it. Links into the blobs of a hub's cache are followed.",
+                "If the result may have the file, put a copy in the place of the link.",
+                "lm/tokenizer.json leads to /home/me/secret.txt, which is neither beneath the folder nor a blob of the "
+                "same repository in a hub's cache; put a copy of the file there if the result may have it",
+            ),
+            Code(
+                "file-too-large",
+                "The files of a tokenizer, or a config, have more bytes than any that is known.",
+                "Take the large file out of the folder.",
+                "lm/vocab.txt has 1000000000 bytes, and 268435456 are the most that is read of such files; is it one?",
+            ),
+            Code(
                 "static-cache",
                 "The model cannot have a static cache: it computes something else with empty slots, does not run with "
                 "them, or has attention that the target cannot give buffers of one length.",

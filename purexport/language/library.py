@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from purexport.errors import ExportError
@@ -19,3 +21,16 @@ def library(module: str = "") -> Any:
             "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
             code="needs-transformers",
         ) from error
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Inside, transformers fetches nothing: neither models that a config names, nor kernels."""
+    library()
+    constants: Any = importlib.import_module("huggingface_hub.constants")
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

@@ -33,13 +33,17 @@ from purexport.language.checked import check_steps
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import (
     MODEL_FILE,
+    code_named_in,
     configs_of,
     files_beside,
     genai_config,
     in_dtype,
     loaded,
+    look_into,
     read_folder,
     refuse_others,
+    removed_on_failure,
+    running,
     write_files,
 )
 from purexport.language.quantized import quantization_for, quantized
@@ -54,6 +58,7 @@ from purexport.weights.checkpoint import Checkpoint
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _OPSET, _OPSET_OF_BUFFERS = 23, 24  # the first with Attention, and with TensorScatter
+_MOST_POSITIONS = 1 << 21  # of the tables that are written unasked
 _UNCOMPARED = (
     "some models compute something else with a static cache than without; to see it, the weights of a folder must be "
     "loaded: verify=True does so"
@@ -76,6 +81,7 @@ def language_model(
     external_data: Any = None,
     progress: Any = None,
     quantize: Any = None,
+    trust_remote_code: bool = False,
 ) -> LanguageModelReport:
     """Write a language model to the folder `out`, with what runtimes need beside it; returns a report.
 
@@ -113,6 +119,10 @@ def language_model(
     DequantizeLinear, else for MatMulNBits and, where layers have experts, QMoE.  `verify` then compares the file before
     that with torch, and the quantized one with one of floats that are rounded alike.
 
+    No Python of a folder runs, whatever its config names, and links that lead out of it are refused. With
+    `trust_remote_code=True` the classes that `auto_map` names are imported from the folder, after a warning: only for
+    folders whose author may run programs on this machine.
+
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
     logits that differ.
@@ -122,13 +132,17 @@ def language_model(
     _refuse_options(cache, max_length, target, lora)
     told = Progress(progress, FOLDER_STAGES)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
-    model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
+    source = look_into(folder, trust_remote_code) if folder is not None else None
+    model, weights = read_folder(source) if source is not None else (model_or_folder, None)
+    beside = files_beside(folder) if folder is not None else None
     kind, remarks = _dtype_of(model, dtype, target)
+    remarks += [*source.remarks, *code_named_in(beside or {})] if source is not None else []
     model = in_dtype(model, kind) if kind is not None else model
     place = Path(out)
     model = without_wrapper(model)
     bits = quantization_for(quantize, target)
-    graphs = graphs_of(model, last_logits, inputs)
+    with running(source):
+        graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
         if bits is not None:
             raise ValueError(
@@ -144,21 +158,23 @@ def language_model(
             )
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
-        beside = files_beside(folder) if folder is not None else configs_of(model)
-        with adapters_as(model, lora):
-            report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length, prove=verify)
+        files = configs_of(model) if beside is None else beside
+        names = [*files, MODEL_FILE, *(part.file for part in (*graphs.parts, *graphs.others))]
+        with adapters_as(model, lora), removed_on_failure(place, names):
+            report, graphs = write_graphs(model, graphs, place, files, plain, target, max_length, prove=verify)
         report.warnings += remarks
         if verify:
             told.at("verify")
-            report.difference = check_graphs(model if folder is None else loaded(folder, kind), graphs, place)
+            report.difference = check_graphs(model if source is None else loaded(source, kind), graphs, place)
         return report
     with adapters_as(model, lora) as adapters:
-        decoder = decoder_with(model, target, cache, max_length, last_logits)
-        positions = max_length or positions_of(model)
+        with running(source):
+            decoder = decoder_with(model, target, cache, max_length, last_logits)
+        positions = max_length or _bounded_positions(positions_of(model), target)
         options = _options(decoder, opset_version, weights, external_data, progress)
         if place.exists():
             judge_path(place / MODEL_FILE, options)
-        files = files_beside(folder) if folder is not None else configs_of(model)
+        files = configs_of(model) if beside is None else beside
         refuse_others(place, files)
         program, report = _exported(model, decoder, options, target, positions, prove=verify)
     make_inputs(program, adapters)
@@ -168,19 +184,20 @@ def language_model(
         refuse_others(place, files)
     fewer = None if bits is None else quantized(program, bits)
     remarks += [] if fewer is None else fewer.remarks
-    place.mkdir(parents=True, exist_ok=True)
-    told.at("save")
-    program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
-    write_files(place, files)
+    with removed_on_failure(place, [MODEL_FILE, *files]):
+        place.mkdir(parents=True, exist_ok=True)
+        told.at("save")
+        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
+        write_files(place, files)
     report.warnings += remarks
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
-    if isinstance(decoder, StaticDecoder) and folder is not None and not verify:
+    if isinstance(decoder, StaticDecoder) and source is not None and not verify:
         report.warnings = [*report.warnings, _UNCOMPARED]
     if verify:
         told.at("verify")
-        real = decoder if folder is None else decoder_of(loaded(folder, kind))
+        real = decoder if source is None else decoder_of(loaded(source, kind))
         compared = replace(decoder, whole=real.whole)
         report.difference = _verified(compared, place) if fewer is None else fewer.check(compared)
     return report
@@ -272,6 +289,17 @@ def _exported(
         warnings=warnings,
         proven=fused.proven,
     )
+
+
+def _bounded_positions(positions: int, target: str) -> int:
+    """The positions of tables in the file.  Raises ExportError for more than a file should have unasked."""
+    if target != "onnx" and positions > _MOST_POSITIONS:
+        raise ExportError(
+            f"max_position_embeddings is {positions}, and the file would have a table of angles for each; say how long "
+            "a text may get with max_length=",
+            code="odd-config",
+        )
+    return positions
 
 
 def _dtype_of(model: Any, asked: str | torch.dtype | None, target: str) -> tuple[torch.dtype | None, list[str]]:

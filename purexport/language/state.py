@@ -174,6 +174,8 @@ def takes_any_length(model: Any, slots: Sequence[Slot]) -> bool:
         try:
             with torch.no_grad():
                 called(model, given, stepped, values=False)
+        except MemoryError:
+            raise
         except Exception:  # what needs values, or refuses a state with several tokens
             return False
         counts.append(count)

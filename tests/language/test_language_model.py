@@ -328,9 +328,9 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="dtype='int8' is not one of 'float32', 'float16', 'bfloat16'"):
         purexport.language_model(made("LlamaForCausalLM"), tmp_path / "out", dtype="int8")
     made("LlamaForCausalLM").save_pretrained(quantized := tmp_path / "quantized")
-    config = json.loads((quantized / "config.json").read_text()) | {"quantization_config": {"quant_method": "fp8"}}
+    config = json.loads((quantized / "config.json").read_text()) | {"quantization_config": {"quant_method": "hqq"}}
     (quantized / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ExportError, match="quantized by fp8, and gptq, awq, bitsandbytes can be read"):
+    with pytest.raises(ExportError, match="quantized by hqq, and gptq, awq, bitsandbytes, fp8 can be read"):
         purexport.language_model(quantized, tmp_path / "out")
     with pytest.raises(ExportError, match="Linear is no model of transformers"):
         purexport.language_model(torch.nn.Linear(2, 2), tmp_path / "out")

@@ -15,7 +15,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
-being loaded; the files of the tokenizer and of generation are copied too.
+being loaded; the files of the tokenizer and of generation are copied too.  No Python of the folder runs, and links that
+lead out of it are refused.
 
 examples:
   purexport llm Llama-3.2-1B -o out --target onnxruntime-genai --verify
@@ -64,6 +65,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
     parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the Python files that config.json names, with all your rights; only for authors whom you trust",
+    )
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     return parser
 
@@ -85,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
             last_logits=args.last_logits,
             verify=args.verify,
             quantize=args.quantize,
+            trust_remote_code=args.trust_remote_code,
             progress=progress,
         )
     text = (

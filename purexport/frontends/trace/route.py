@@ -16,7 +16,7 @@ import torch
 
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
-from purexport.errors import ExportError
+from purexport.errors import ExportError, is_out_of_memory
 from purexport.frontends.core import row_loops
 from purexport.frontends.core.attributes import Buffers, attributes_kept
 from purexport.frontends.core.request import (
@@ -334,6 +334,8 @@ def _refusals() -> Iterator[None]:
     except (ExportError, NumbersHeldError):
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryError(f"there is too little memory to run the model: {error}") from error
         if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             raise ExportError(
                 f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a "
