@@ -16,6 +16,7 @@ import torch
 
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
+from purexport.errors import ExportError, is_out_of_memory
 from purexport.frontends.core import row_loops
 from purexport.frontends.core.attributes import Buffers, attributes_kept
 from purexport.frontends.core.request import (
