@@ -2,7 +2,7 @@
 
 This process imports torch, onnx and pytest, and nothing of the project.  A child imports the project from its copy of
 the tree and runs pytest once a phase, so that a later phase finds imported what an earlier one needed.  It notes what
-runs and what fails in a file, and is killed, with all that it has started, at its deadline.
+runs and what fails in a file, and is killed, with all that it has started, where that file stands still for too long.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Phase(Protocol):
 
 @dataclass
 class Ended:
-    """How a child ended: its exit status (0 where all passed), and in which phase; `late` at its deadline."""
+    """How a child ended: its exit status (0 where all passed), in which phase, and whether it stood still (`late`)."""
 
     status: int
     phase: int
@@ -73,8 +73,7 @@ class Verdict:
         items[:] = sorted(chosen, key=lambda item: -self.order[item.nodeid])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.note.write(f"failed {report.nodeid}\n")
+        self.note.write(f"{'failed' if report.failed else 'has'} {report.nodeid}\n")
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.note.write(f"runs {nodeid}\n")
@@ -119,7 +118,10 @@ class Slot:
         stop: bool = True,
         bytecode: bool = False,
     ) -> Ended:
-        """Runs the phases until one fails.  Those of another tier than the first add `full_limit` to the seconds."""
+        """Runs the phases until one fails, or until no test ends for `limit` seconds.
+
+        In phases of another tier than the first that is `full_limit`.
+        """
         self.note.write_text("")
         child = os.fork()
         if child == 0:
@@ -168,13 +170,11 @@ class Slot:
         os._exit(0)
 
     def _awaited(self, child: int, phases: Sequence[Phase], limit: float, full_limit: float) -> bool:
-        """Whether the child did not end by its deadline.  It is not reaped, so that its group can still be killed."""
-        start = time.monotonic()
+        """Whether the child stood still for too long.  It is not reaped, so that its group can still be killed."""
         while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            if time.monotonic() > start + limit:
-                more = full_limit if phases[self._phase()].tier != phases[0].tier else 0.0
-                if time.monotonic() > start + limit + more:
-                    return True
+            still = time.time() - self.note.stat().st_mtime
+            if still > limit and still > (limit if phases[self._phase()].tier == phases[0].tier else full_limit):
+                return True
             time.sleep(0.02)
         return False
 

@@ -159,9 +159,10 @@ def _below(node: ast.AST, texts: bool) -> Iterator[Change]:
         for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(item, ast.AST) or _says_nothing(item, texts):
                 continue
-            for new in _instead(item, texts):
-                line = getattr(item, "lineno", 0)
-                yield Change(line, f"{_shown(item)}  =>  {_shown(new)}", node, field, index, new)
+            instead = list(_instead(item, texts))
+            shown = _shown(item) if instead else ""
+            for new in instead:
+                yield Change(getattr(item, "lineno", 0), f"{shown}  =>  {_shown(new)}", node, field, index, new)
             yield from _below(item, texts)
 
 
@@ -223,5 +224,8 @@ def _is_none(node: ast.AST) -> bool:
 
 
 def _shown(node: ast.AST) -> str:
+    """The first line of a statement or an expression."""
+    if isinstance(node, ast.If | ast.While):
+        node = type(node)(node.test, [ast.Pass()], [])
     text = ast.unparse(ast.fix_missing_locations(node)).splitlines()[0]
     return text if len(text) <= 90 else f"{text[:87]}..."

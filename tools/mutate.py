@@ -7,10 +7,10 @@
     python -m tools.mutate planted --jobs 2                        # the faults of tools/planted.py
 
 Changes are drawn by the seed, by room (`tools/rooms.py`) in proportion to its lines.  For each one the default tests
-of the room run until the first failure: those of the files that mirror the module first, and in a file those that
-noticed most so far.  Where none notices, the room's tests of the tier `full` run: all rows of the files that mirror
-the module, and of the other files each row once.  What became of a change is a line of JSON in the log.  A run goes on
-where the log ends.
+of the room run until the first failure: those of the files that mirror the module first, each row on one route and at
+one opset before the others, and those that noticed most so far before all.  Where none notices, the room's tests of
+the tier `full` run: all rows of the files that mirror the module, and of the other files each row once.  What became
+of a change is a line of JSON in the log.  A run goes on where the log ends.
 
 `--tree` makes the same changes in another checkout, with its tests; a change whose line is not there is left out.  A
 tree from before the tiers has one tier, all but `sweep`.
@@ -35,8 +35,8 @@ from tools.rooms import ROOMS, Room, found_in, mirrors, modules_of, path_in
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST = 8  # changes a room
-BASE_SECONDS, FACTOR = 20, 3  # the time that tests may take with a change: this, and so often what they take without
-FULL_SECONDS = 300  # the same for those of the tier `full`
+BASE_SECONDS, FACTOR = 45, 3  # what a test may take with a change: this, and so often the longest without one
+FULL_SECONDS = 240  # what a test of the tier `full` may take
 LONG = 15  # seconds of a processor that the default tests of a room should not take
 DEFAULT, FULL = "default", "full"
 MARKS = {DEFAULT: "not full and not sweep", FULL: "full"}
@@ -112,6 +112,8 @@ def phases(room: Room, module: str, tree: Path, killers: list[str]) -> list[Phas
             Phase(DEFAULT, further, "not sweep", once=True),
         ]
     return [
+        Phase(DEFAULT, near, MARKS[DEFAULT], once=True),
+        Phase(DEFAULT, far, MARKS[DEFAULT], once=True),
         Phase(DEFAULT, near, MARKS[DEFAULT]),
         Phase(DEFAULT, far, MARKS[DEFAULT]),
         Phase(FULL, near, MARKS[FULL]),
@@ -131,35 +133,27 @@ class RoomRun:
         self.limit = 0.0
 
     def run(self, mutants: list[Mutant]) -> None:
-        took, cpu = self.baseline()
-        self.limit = BASE_SECONDS + FACTOR * took
-        say(f"{self.name}: {len(mutants)} changes; its default tests take {cpu:.1f} s of a processor")
+        self.baseline()
         for mutant in mutants:
             self.write(mutant, self.tried(mutant))
 
-    def baseline(self) -> tuple[float, float]:
-        """What the default tests take without a change, in seconds and in seconds of a processor.
-
-        Those that fail are not asked afterwards.
-        """
-        files = tuple(found_in(self.slot.tree, self.room.tests))
+    def baseline(self) -> None:
+        """Runs the default tests without a change, each row once: what fails is not asked afterwards."""
         marks = phases(self.room, "", self.slot.tree, [])[0].marks
-        once = marks != MARKS[DEFAULT]
-        first = [Phase(DEFAULT, files, marks, once)]
-        start = time.monotonic()
-        ended = self.slot.run(first, self.room.without, 3600, stop=False, bytecode=True)
-        took = time.monotonic() - start
+        files = tuple(found_in(self.slot.tree, self.room.tests))
+        ended = self.slot.run(
+            [Phase(DEFAULT, files, marks, once=True)], self.room.without, 600, stop=False, bytecode=True
+        )
         self.ignored = frozenset(ended.failed)
         self.trusted = set(ended.passed)
         for failed in ended.failed:
             say(f"{self.name}: fails without a change, and is left out: {failed}")
-        if not ended.failed and ended.status:
-            raise SystemExit(f"{self.name}: the tests end with status {ended.status} without a change")
-        if ended.slowest and ended.cpu > LONG:
-            say(f"{self.name}: slowest of {len(ended.passed)}:")
-            for name, seconds in ended.slowest:
-                say(f"    {seconds:.1f} {name}")
-        return took, ended.cpu
+        if ended.late or (ended.status and not ended.failed):
+            raise SystemExit(f"{self.name}: without a change the tests end with {ended.status} in {ended.running}")
+        self.limit = BASE_SECONDS + FACTOR * (ended.slowest[0][1] if ended.slowest else 0.0)
+        say(f"{self.name}: {len(ended.passed)} tests take {ended.cpu:.1f} s of a processor")
+        for name, seconds in ended.slowest if ended.cpu > LONG else []:
+            say(f"    {seconds:.1f} {name}")
 
     def tried(self, mutant: Mutant) -> dict[str, object]:
         """What becomes of a change."""
@@ -286,16 +280,17 @@ def planted(tree: Path, jobs: int, only: list[str]) -> int:
 
     def one(name: str, slot: Slot) -> str:
         fault = next(fault for fault in faults if fault.name == name)
-        tests = [Phase(DEFAULT, fault.tests, MARKS[DEFAULT])]
-        clean = slot.run(tests, "", 600)
-        if clean.status:
-            return f"{name}: its tests fail without it: {clean.failed or clean.status}"
         start = time.monotonic()
         with slot.changed(fault.planted(slot.tree)):
-            ended = slot.run(tests, "", 600)
-        if not ended.status and not ended.late:
-            return f"{name}: NOT SEEN by {', '.join(fault.tests)}"
-        return f"{name}: seen by {(ended.failed or [ended.running])[0]} ({time.monotonic() - start:.1f} s)"
+            ended = slot.run([Phase(DEFAULT, fault.tests, MARKS[DEFAULT], once=True)], "", FULL_SECONDS)
+        took = f"{ended.cpu:.1f} s of a processor, {time.monotonic() - start:.1f} s"
+        if ended.status == 0:
+            return f"{name}: NOT SEEN by {', '.join(fault.tests)} ({took})"
+        test = (ended.failed or [ended.running])[0]
+        clean = slot.run([Phase(DEFAULT, (test,), MARKS[DEFAULT])], "", FULL_SECONDS)
+        if clean.status:
+            return f"{name}: fails without it: {test}"
+        return f"{name}: seen by {test} ({took})"
 
     with Folder(tree, jobs) as folder, tempfile.TemporaryDirectory() as told:
         lines = Path(told) / "lines"

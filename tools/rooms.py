@@ -173,8 +173,8 @@ ROOMS = {
     "frontends.trace": _room(
         "purexport/frontends/trace/*",
         "frontends/{agreement,shape_plan,replay,shapes_of_calls,numbers,probes,far_probes,computed_sizes}"
-        " frontends/{specialized_axes,rolled}",
-        "shapes/dynamic_shapes frontends/routes_agree",
+        " frontends/specialized_axes",
+        "frontends/{rolled,routes_agree} shapes/dynamic_shapes",
     ),
     "frontends.export": _room(
         "purexport/frontends/export/*",

@@ -159,7 +159,7 @@ def test_phases(tmp_path: Path) -> None:
     for phase in phases(room, "purexport/capture/two.py", tmp_path, ["tests/capture/test_one.py"]):
         tiers[phase.tier] += phase.files
     assert path_in(tmp_path, "tests/frontends/test_one.py") == "tests/capture/test_one.py"
-    assert tiers["default"] == ["tests/capture/test_one.py", "tests/capture/test_two.py"]
+    assert tiers["default"] == ["tests/capture/test_one.py", "tests/capture/test_two.py"] * 2
     assert set(tiers["full"]) == {*tiers["default"], "tests/test_far.py"}
 
 
