@@ -125,8 +125,8 @@ def phases(room: Room, module: str, tree: Path, killers: list[str]) -> list[Phas
 class RoomRun:
     """The changes of one room, one after the other, in one copy of a tree."""
 
-    def __init__(self, name: str, tree: Path, slot: Slot, log: Path) -> None:
-        self.name, self.room, self.tree, self.slot, self.log = name, ROOMS[name], tree, slot, log
+    def __init__(self, name: str, slot: Slot, log: Path, quick: bool) -> None:
+        self.name, self.room, self.slot, self.log, self.quick = name, ROOMS[name], slot, log, quick
         self.killers: Counter[str] = Counter()
         self.ignored: frozenset[str] = frozenset()  # tests that fail without a change
         self.trusted: set[str] = set()  # tests that pass without one
@@ -165,7 +165,8 @@ class RoomRun:
         if source is None:
             return {"verdict": "absent"}
         order = self.killers
-        stages = phases(self.room, module, self.slot.tree, [name for name, _ in self.files_that_killed(module)])
+        killers = [name for name, _ in self.files_that_killed()]
+        stages = phases(self.room, module, self.slot.tree, killers)[: 2 if self.quick else None]
         start = time.monotonic()
         while True:
             with self.slot.changed({module: source}):
@@ -186,7 +187,7 @@ class RoomRun:
         self.killers[test] += 1
         return {"verdict": "killed", "tier": tier, "test": test, **found}
 
-    def files_that_killed(self, module: str) -> list[tuple[str, int]]:
+    def files_that_killed(self) -> list[tuple[str, int]]:
         """The two files that noticed most changes of the room so far."""
         files = Counter[str]()
         for test, times in self.killers.items():
@@ -210,7 +211,7 @@ class RoomRun:
             say(f"{told}: {mutant.module}:{mutant.found.line}: {mutant.found.text}")
 
 
-def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path) -> None:
+def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path, quick: bool) -> None:
     """Tries the changes that the log does not have, room by room, in as many processes."""
     known = {line["name"] for line in lines_of(log)}
     by_room: dict[str, list[Mutant]] = {}
@@ -219,7 +220,7 @@ def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path) -> None:
             by_room.setdefault(mutant.room, []).append(mutant)
     rooms = sorted(by_room, key=lambda name: -len(by_room[name]))
     with Folder(tree, jobs) as folder:
-        in_workers(rooms, folder, lambda room, slot: RoomRun(room, tree, slot, log).run(by_room[room]))
+        in_workers(rooms, folder, lambda room, slot: RoomRun(room, slot, log, quick).run(by_room[room]))
 
 
 def lines_of(log: Path) -> list[dict[str, object]]:
@@ -325,6 +326,7 @@ def main() -> int:
     parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout, to try the same changes there")
     parser.add_argument("--beside", type=Path, help="with report: the log of another tree")
     parser.add_argument("--at", action="append", default=[], help="FILE or FILE:LINE: only changes there; may repeat")
+    parser.add_argument("--quick", action="store_true", help="each default row once, and none of the tier `full`")
     parser.add_argument("--only", action="append", default=[], help="with planted: this fault; may repeat")
     asked = parser.parse_args()
     if asked.what == "report":
@@ -342,7 +344,7 @@ def main() -> int:
     import_before()
     with tempfile.TemporaryDirectory() as folder:
         log = asked.log or Path(folder) / "log"
-        run(mutants, tree, asked.jobs, log)
+        run(mutants, tree, asked.jobs, log, asked.quick)
         return report(log, asked.beside)
 
 

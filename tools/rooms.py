@@ -172,9 +172,9 @@ ROOMS = {
     ),
     "frontends.trace": _room(
         "purexport/frontends/trace/*",
-        "frontends/{agreement,shape_plan,replay,shapes_of_calls,numbers,probes,far_probes,computed_sizes}"
+        "frontends/{agreement,shape_plan,replay,shapes_of_calls,numbers,probes,computed_sizes}"
         " frontends/specialized_axes",
-        "frontends/{rolled,routes_agree} shapes/dynamic_shapes",
+        "frontends/{rolled,far_probes,routes_agree} shapes/dynamic_shapes",
     ),
     "frontends.export": _room(
         "purexport/frontends/export/*",
