@@ -123,8 +123,7 @@ FAULTS = [
         "purexport/frontends/core/mode.py",
         "                module.training = before[module]\n",
         "                pass\n",
-        "test_export.py",
-        "frontends/test_left_alone.py",
+        "test_export.py::test_mode_and_random_state_are_put_back",
     ),
     _fault(
         "a lost write to a view",
@@ -161,7 +160,7 @@ FAULTS = [
         "purexport/graph/build.py",
         'ps.OperatorSetIdProto(domain="", version=opset)]',
         'ps.OperatorSetIdProto(domain="", version=opset + 1)]',
-        "test_export.py",
+        "test_export.py::test_the_file_says_the_opset_that_was_asked",
     ),
     _fault(
         "a constant quotient that is rounded down",
@@ -197,7 +196,7 @@ FAULTS = [
         "purexport/graph/passes/naming.py",
         "value.name = names.unique(node.name + suffix)",
         "value.name = node.op_type + suffix",
-        "test_export.py",
+        "test_export.py::test_a_dynamic_axis_is_right_for_other_sizes",
     ),
     _fault(
         "random numbers that are drawn once",
@@ -236,7 +235,7 @@ FAULTS = [
             for temporary, path in zip(written, self._paths(used), strict=True):
                 commit.rename(temporary, path)
 """,
-        "proto_schema/test_faults.py",
+        "proto_schema/test_faults.py::test_every_call",
     ),
     _fault(
         "a file that is not synchronized",

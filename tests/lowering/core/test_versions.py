@@ -8,7 +8,7 @@ import pytest
 from purexport.lowering.core.versions import WORDS
 
 
-@pytest.mark.parametrize(("op_type", "attribute", "word"), WORDS, ids="-".join)
+@pytest.mark.parametrize(("op_type", "attribute", "word"), WORDS, ids=["-".join(row) for row in WORDS])
 def test_a_word_is_as_old_as_its_row_says(op_type: str, attribute: str, word: str) -> None:
     opset = WORDS[op_type, attribute, word]
     for version in (opset, opset - 1):
