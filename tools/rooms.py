@@ -137,8 +137,8 @@ ROOMS = {
     ),
     # purexport
     "export": _room(
-        "purexport/{__init__,__main__,dtypes,lock,operators,options,pipeline,program,progress,version}",
-        "options progress export export_limits dtypes verification compat/program",
+        "purexport/{__init__,__main__,captured,dtypes,lock,operators,options,pipeline,program,progress,version}",
+        "options captured progress export export_limits dtypes verification compat/program",
         "errors frontends/bad_input",
     ),
     "side_by_side": _room("purexport/side_by_side", "comparison/compare", "language/language_model"),
