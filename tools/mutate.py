@@ -287,6 +287,8 @@ def planted(tree: Path, jobs: int, only: list[str]) -> int:
         took = f"{ended.cpu:.1f} s of a processor, {time.monotonic() - start:.1f} s"
         if ended.status == 0:
             return f"{name}: NOT SEEN by {', '.join(fault.tests)} ({took})"
+        if ended.late:
+            return f"{name}: {ended.running} took too long ({took})"
         test = (ended.failed or [ended.running])[0]
         clean = slot.run([Phase(DEFAULT, (test,), MARKS[DEFAULT])], "", FULL_SECONDS)
         if clean.status:
