@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,60 @@ class Change:
         return old
 
 
+@dataclass(frozen=True)
+class Found:
+    """A change by its text and its place: the function around it, the text of its line, and a number among the same.
+
+    The line's number is for people; the change is found again without it, in another state of the module too.
+    """
+
+    line: int
+    scope: str
+    code: str
+    text: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.scope}: {self.code}: {self.text} #{self.number}"
+
+
+def found_changes(source: str, texts: bool = False) -> list[Found]:
+    """Every change of a module."""
+    return [found for found, _ in _with_places(source, ast.parse(source), texts)]
+
+
+def found_again(source: str, wanted: Found, texts: bool = False) -> str | None:
+    """A module with a change that was found in this or another state of it; None where its line is not there."""
+    tree = ast.parse(source)
+    for found, change in _with_places(source, tree, texts):
+        if found.key == wanted.key:
+            return change.source(tree)
+    return None
+
+
+def _with_places(source: str, tree: ast.Module, texts: bool) -> Iterator[tuple[Found, Change]]:
+    lines = source.splitlines()
+    scopes = list(_scopes(tree, ""))
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for change in changes(tree, texts):
+        inner = [name for name, first, last in scopes if first <= change.line <= last]
+        place = (inner[-1] if inner else "", lines[change.line - 1].strip() if change.line else "", change.text)
+        seen[place] += 1
+        yield Found(change.line, *place, seen[place]), change
+
+
+def _scopes(node: ast.AST, above: str) -> Iterator[tuple[str, int, int]]:
+    """The functions and classes below a node, from outside to inside: name, first line, last line."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            name = f"{above}.{child.name}".lstrip(".")
+            yield name, child.lineno, child.end_lineno or child.lineno
+            yield from _scopes(child, name)
+        else:
+            yield from _scopes(child, above)
+
+
 def changes(tree: ast.Module, texts: bool = False) -> list[Change]:
     """Every change of a module, in the order of its lines."""
     return sorted(_below(tree, texts), key=lambda change: change.line)
@@ -104,9 +159,10 @@ def _below(node: ast.AST, texts: bool) -> Iterator[Change]:
         for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(item, ast.AST) or _says_nothing(item, texts):
                 continue
-            for new in _instead(item, texts):
-                line = getattr(item, "lineno", 0)
-                yield Change(line, f"{_shown(item)}  =>  {_shown(new)}", node, field, index, new)
+            instead = list(_instead(item, texts))
+            shown = _shown(item) if instead else ""
+            for new in instead:
+                yield Change(getattr(item, "lineno", 0), f"{shown}  =>  {_shown(new)}", node, field, index, new)
             yield from _below(item, texts)
 
 
@@ -168,5 +224,8 @@ def _is_none(node: ast.AST) -> bool:
 
 
 def _shown(node: ast.AST) -> str:
+    """The first line of a statement or an expression."""
+    if isinstance(node, ast.If | ast.While):
+        node = type(node)(node.test, [ast.Pass()], [])
     text = ast.unparse(ast.fix_missing_locations(node)).splitlines()[0]
     return text if len(text) <= 90 else f"{text[:87]}..."

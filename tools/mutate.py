@@ -1,241 +1,314 @@
 """Mutation testing: change the code in one small place, and see whether a test notices.
 
-    python -m tools.mutate codec --seconds 600 --seed 1
+    python -m tools.mutate all --count 600 --seed 7 --jobs 2 --log mutants.jsonl
     python -m tools.mutate codec --at proto_schema/wire.py:84      # every change of one line
+    python -m tools.mutate all --count 600 --seed 7 --log before.jsonl --tree ../older
+    python -m tools.mutate report --log mutants.jsonl --beside before.jsonl
+    python -m tools.mutate planted --jobs 2                        # the faults of tools/planted.py
 
-Strategy: the tree is copied to a temporary folder. This process imports what is slow (torch, onnx, pytest) and nothing
-of the project; for each change it writes the one changed module into the copy and forks a child that imports the
-project from there and runs the group's tests until the first failure. Tests that noticed most so far go first.
-Changes are drawn at random by the seed until the time is up. Those that nothing noticed are printed as they are found.
+Changes are drawn by the seed, by room (`tools/rooms.py`) in proportion to its lines.  For each one the default tests
+of the room run until the first failure: those of the files that mirror the module first, each row on one route and at
+one opset before the others, and those that noticed most so far before all.  Where none notices, the room's tests of
+the tier `full` run: all rows of the files that mirror the module, and of the other files each row once.  What became
+of a change is a line of JSON in the log.  A run goes on where the log ends.
+
+`--tree` makes the same changes in another checkout, with its tests; a change whose line is not there is left out.  A
+tree from before the tiers has one tier, all but `sweep`.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
-import importlib
-import multiprocessing
+import json
 import os
 import random
-import re
-import resource
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import wait
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tools.mutants import Change, changes
+from tools.children import Folder, Slot, import_before, in_workers
+from tools.mutants import Found, found_again, found_changes
+from tools.rooms import ROOMS, Room, found_in, mirrors, modules_of, path_in
 
 ROOT = Path(__file__).resolve().parent.parent
-MEMORY = 12 << 30  # bytes of address space that a child may take
-BASE_SECONDS, FACTOR = 20, 3  # the time that tests may take with a change: this, and so often what they take without
+LEAST = 8  # changes a room
+BASE_SECONDS, FACTOR = 45, 3  # what a test may take with a change: this, and so often the longest without one
+FULL_SECONDS = 240  # what a test of the tier `full` may take
+LONG = 15  # seconds of a processor that the default tests of a room should not take
+DEFAULT, FULL = "default", "full"
+MARKS = {DEFAULT: "not full and not sweep", FULL: "full"}
 
 
 @dataclass(frozen=True)
-class Group:
-    """What is changed, what must notice it, and what is imported before.
+class Mutant:
+    """A change of a module, and the room that it belongs to."""
 
-    `texts` are modules that write code as text. `without` says which tests are too slow to run each time, as a regular
-    expression. `once`: a row that runs on several routes and at several opsets runs on the first of each.
+    room: str
+    module: str
+    found: Found
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}:{self.found.key}"
+
+
+def drawn(rooms: dict[str, Room], count: int, seed: int, at: list[str]) -> list[Mutant]:
+    """Changes by room, or all changes at some lines (`at`: FILE or FILE:LINE)."""
+    mutants, lines = {}, {}
+    for name, room in rooms.items():
+        modules = modules_of(room, ROOT)
+        lines[name] = sum(len((ROOT / module).read_text().splitlines()) for module in modules)
+        made = [
+            Mutant(name, module, found)
+            for module in modules
+            for found in found_changes((ROOT / module).read_text(), module in room.texts)
+            if not at or {module, f"{module}:{found.line}"} & set(at)
+        ]
+        random.Random(f"{seed} {name}").shuffle(made)
+        mutants[name] = made
+    if at:
+        return [mutant for made in mutants.values() for mutant in made]
+    shares = allotted({name: lines[name] for name in rooms}, count)
+    return [mutant for name, made in mutants.items() for mutant in made[: shares[name]]]
+
+
+def allotted(weights: dict[str, int], count: int) -> dict[str, int]:
+    """`count` among names: a few each (`LEAST`, or equal shares of a small count), and the rest by weight."""
+    least = min(LEAST, count // len(weights))
+    rest, whole = count - least * len(weights), max(1, sum(weights.values()))
+    shares = {name: least + rest * weight // whole for name, weight in weights.items()}
+    for name in sorted(weights, key=lambda name: -weights[name])[: count - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Tests that run together, and the tier that a failure among them belongs to.
+
+    `once`: a row that runs on several routes and at several opsets runs on the first of each.
     """
 
-    modules: tuple[str, ...]
-    tests: tuple[str, ...]
-    imports: tuple[str, ...]
-    texts: tuple[str, ...] = ()
-    without: str = ""
+    tier: str
+    files: tuple[str, ...]
+    marks: str
     once: bool = False
 
 
-GROUPS = {
-    "codec": Group(
-        tuple(f"proto_schema/{name}.py" for name in ("wire", "scalars", "generate", "interpret", "codec", "fields")),
-        tuple(
-            f"tests/proto_schema/test_{name}.py"
-            for name in ("wire", "malformed", "messages", "schema", "differential", "payload", "tensors", "files")
-        ),
-        ("numpy", "onnx"),
-        ("proto_schema/generate.py",),
-        r"mutated\[[1-7]|budget_bounds|linear_time|stay_resident",
-    ),
-    "functionalize": Group(
-        tuple(
-            f"purexport/functionalize/{name}.py"
-            for name in ("graph", "blocks", "storages", "view_inverses", "out_of_place", "aliasing")
-        ),
-        tuple(f"tests/functionalize/test_{name}.py" for name in ("order", "blocks", "writes", "refused")),
-        ("torch", "torch.export", "onnx", "onnxruntime", "sympy"),
-        once=True,
-    ),
-}
+def phases(room: Room, module: str, tree: Path, killers: list[str]) -> list[Phase]:
+    """What runs for a change of a module, in order; `killers` are files whose tests noticed changes of it before."""
+    files = found_in(tree, room.tests)
+    near = tuple(dict.fromkeys([*(name for name in killers if name in files), *mirrors(module, files)]))
+    far = tuple(name for name in files if name not in near)
+    further = tuple(name for name in found_in(tree, room.further) if name not in files)
+    if not (tree / "tests" / "tiers.py").exists():  # before the tiers
+        return [
+            Phase(DEFAULT, near, "not sweep", once=True),
+            Phase(DEFAULT, far, "not sweep", once=True),
+            Phase(DEFAULT, near, "not sweep"),
+            Phase(DEFAULT, further, "not sweep", once=True),
+        ]
+    return [
+        Phase(DEFAULT, near, MARKS[DEFAULT], once=True),
+        Phase(DEFAULT, far, MARKS[DEFAULT], once=True),
+        Phase(DEFAULT, near, MARKS[DEFAULT]),
+        Phase(DEFAULT, far, MARKS[DEFAULT]),
+        Phase(FULL, near, MARKS[FULL]),
+        Phase(FULL, far, MARKS[FULL], once=True),
+        Phase(FULL, further, "not sweep", once=True),
+    ]
 
 
-class Verdict:
-    """A plugin of pytest: chooses and orders the group's tests, and writes the one that fails to a file."""
+class RoomRun:
+    """The changes of one room, one after the other, in one copy of a tree."""
 
-    def __init__(self, path: Path, order: Counter[str], group: Group) -> None:
-        self.path = path
-        self.order = order
-        self.group = group
+    def __init__(self, name: str, slot: Slot, log: Path, quick: bool) -> None:
+        self.name, self.room, self.slot, self.log, self.quick = name, ROOMS[name], slot, log, quick
+        self.killers: Counter[str] = Counter()
+        self.ignored: frozenset[str] = frozenset()  # tests that fail without a change
+        self.trusted: set[str] = set()  # tests that pass without one
+        self.limit = 0.0
 
-    @pytest.hookimpl(trylast=True)  # behind the choice by marks
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        without = self.group.without
-        chosen = [item for item in items if not (without and re.search(without, item.nodeid))]
-        if self.group.once:
-            rows: dict[str, pytest.Item] = {}
-            for item in chosen:
-                rows.setdefault(re.sub(r"(-(trace|export|script))?-\d+\]$", "]", item.nodeid), item)
-            chosen = list(rows.values())
-        items[:] = sorted(chosen, key=lambda item: -self.order[item.nodeid])
+    def run(self, mutants: list[Mutant]) -> None:
+        self.baseline()
+        for mutant in mutants:
+            self.write(mutant, self.tried(mutant))
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.path.write_text(report.nodeid)
+    def baseline(self) -> None:
+        """Runs the default tests without a change, each row once: what fails is not asked afterwards."""
+        marks = phases(self.room, "", self.slot.tree, [])[0].marks
+        files = tuple(found_in(self.slot.tree, self.room.tests))
+        ended = self.slot.run(
+            [Phase(DEFAULT, files, marks, once=True)], self.room.without, 600, stop=False, bytecode=True
+        )
+        self.ignored = frozenset(ended.failed)
+        self.trusted = set(ended.passed)
+        for failed in ended.failed:
+            say(f"{self.name}: fails without a change, and is left out: {failed}")
+        if ended.late or (ended.status and not ended.failed):
+            raise SystemExit(f"{self.name}: without a change the tests end with {ended.status} in {ended.running}")
+        self.limit = BASE_SECONDS + FACTOR * (ended.slowest[0][1] if ended.slowest else 0.0)
+        say(f"{self.name}: {len(ended.passed)} tests take {ended.cpu:.1f} s of a processor")
+        for name, seconds in ended.slowest if ended.cpu > LONG else []:
+            say(f"    {seconds:.1f} {name}")
 
+    def tried(self, mutant: Mutant) -> dict[str, object]:
+        """What becomes of a change."""
+        module = path_in(self.slot.tree, mutant.module)
+        path = self.slot.tree / module
+        source = (
+            found_again(path.read_text(), mutant.found, mutant.module in self.room.texts) if path.exists() else None
+        )
+        if source is None:
+            return {"verdict": "absent"}
+        order = self.killers
+        killers = [name for name, _ in self.files_that_killed()]
+        stages = phases(self.room, module, self.slot.tree, killers)[: 2 if self.quick else None]
+        start = time.monotonic()
+        while True:
+            with self.slot.changed({module: source}):
+                ended = self.slot.run(
+                    stages, self.room.without, self.limit, FULL_SECONDS, order=order, ignored=self.ignored
+                )
+            if not ended.failed or self.trusts(ended.failed[0], stages[ended.phase]):
+                break
+            self.ignored |= {ended.failed[0]}
+            say(f"{self.name}: fails without a change, and is left out: {ended.failed[0]}")
+        found: dict[str, object] = {"seconds": round(time.monotonic() - start, 2), "cpu": round(ended.cpu, 2)}
+        tier = stages[ended.phase].tier
+        if ended.late:
+            return {"verdict": "timed out", "tier": tier, "test": ended.running, **found}
+        if ended.status == 0:
+            return {"verdict": "survived", **found}
+        test = ended.failed[0] if ended.failed else ended.running
+        self.killers[test] += 1
+        return {"verdict": "killed", "tier": tier, "test": test, **found}
 
-def child(tree: Path, group: Group, note: Path, order: Counter[str]) -> None:
-    """Runs in a process of its own; its exit status is pytest's."""
-    os.setsid()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    quiet = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(quiet, stream)
-    os.chdir(tree)
-    os.environ["PYTHONPATH"] = sys.path[0] = str(tree)
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    # a changed module may have the size and the second of the one before: no bytecode is kept of it
-    sys.dont_write_bytecode = note.name != "baseline"
-    options = ["-x", "-q", "-o", "addopts=", "-m", "not sweep", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    status = pytest.main([*options, f"--basetemp={note}.tmp", *group.tests], plugins=[Verdict(note, order, group)])
-    os._exit(status)
+    def files_that_killed(self) -> list[tuple[str, int]]:
+        """The two files that noticed most changes of the room so far."""
+        files = Counter[str]()
+        for test, times in self.killers.items():
+            files[test.partition("::")[0]] += times
+        return files.most_common(2)
 
+    def trusts(self, test: str, phase: Phase) -> bool:
+        """Whether a test passes without a change; what is no test is a file that the change keeps from its import."""
+        if test in self.trusted or "::" not in test:
+            return True
+        passes = not self.slot.run([Phase(phase.tier, (test,), phase.marks)], "", FULL_SECONDS).failed
+        self.trusted |= {test} if passes else set()
+        return passes
 
-@dataclass
-class Slot:
-    """A copy of the tree, and the child that works in it."""
-
-    tree: Path
-    process: Any = None
-    change: tuple[str, Change] | None = None
-    deadline: float = 0.0
-
-
-@dataclass
-class Runner:
-    """One run over the changes of a group."""
-
-    group: Group
-    folder: Path
-    jobs: int
-    order: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    originals: dict[str, str] = field(default_factory=dict)
-    limit: float = 0.0
-
-    def prepare(self) -> list[Slot]:
-        """The copies of the tree."""
-        self.originals = {module: (ROOT / module).read_text() for module in self.group.modules}
-        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
-        slots = [Slot(self.folder / f"tree{number}") for number in range(self.jobs)]
-        for slot in slots:
-            for name in filter(None, names.stdout.split("\0")):
-                target = slot.tree / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if (ROOT / name).is_file():
-                    shutil.copy2(ROOT / name, target)
-        return slots
-
-    def baseline(self, slots: list[Slot]) -> float:
-        """Seconds that the tests take without a change. SystemExit where they fail.
-
-        It leaves bytecode of all but the modules to change in the copies.
-        """
-        longest = 0.0
-        for slot in slots:
-            start = time.monotonic()
-            self.start(slot, "baseline", 3600)
-            slot.process.join(3600)
-            if slot.process.exitcode != 0:
-                noted = self.folder / "baseline"
-                found = noted.read_text() if noted.exists() else f"exit status {slot.process.exitcode}"
-                raise SystemExit(f"the tests fail without a change: {found}")
-            longest = max(longest, time.monotonic() - start)
-            for module in self.group.modules:
-                for cached in (slot.tree / module).parent.glob(f"__pycache__/{Path(module).stem}.*"):
-                    cached.unlink()
-        return longest
-
-    def start(self, slot: Slot, name: str, limit: float) -> None:
-        arguments = (slot.tree, self.group, self.folder / name, self.order)
-        slot.process = multiprocessing.get_context("fork").Process(target=child, args=arguments)
-        slot.process.start()
-        slot.deadline = time.monotonic() + limit
-
-    def run(self, drawn: list[tuple[str, Change, str]], seconds: float) -> None:
-        """Tries changes, as (module, change, source of the module with it), until none is left or the time is up."""
-        slots = self.prepare()
-        took = self.baseline(slots)
-        self.limit = BASE_SECONDS + FACTOR * took
-        say(f"{len(drawn)} changes; the tests take {took:.1f} s without one")
-        end = time.monotonic() + seconds
-        number = 0
-        while any(slot.process.is_alive() for slot in slots) or (number < len(drawn) and time.monotonic() < end):
-            for slot in slots:
-                if slot.change is not None and (not slot.process.is_alive() or time.monotonic() > slot.deadline):
-                    self.finish(slot)
-                if slot.change is None and number < len(drawn) and time.monotonic() < end:
-                    module, change, source = drawn[number]
-                    number += 1
-                    (slot.tree / module).write_text(source)
-                    slot.change = module, change
-                    self.start(slot, f"{slot.tree.name}.noted", self.limit)
-            wait([slot.process.sentinel for slot in slots if slot.change is not None], 0.5)
-        for slot in slots:
-            if slot.change is not None:
-                self.finish(slot)
-
-    def finish(self, slot: Slot) -> None:
-        """Counts what became of a change, and takes it back."""
-        assert slot.change is not None
-        module, change = slot.change
-        late = slot.process.is_alive()
-        with contextlib.suppress(ProcessLookupError):  # with what it has started itself
-            os.killpg(slot.process.pid, signal.SIGKILL)
-        slot.process.join()
-        note = self.folder / f"{slot.tree.name}.noted"
-        verdict = "timed out" if late else "survived" if slot.process.exitcode == 0 else "killed"
-        self.counts[verdict] += 1
-        if note.exists():
-            self.order[note.read_text()] += 1
-            note.unlink()
-        if verdict != "killed":
-            say(f"{verdict}: {module}:{change.line}: {change.text}")
-        (slot.tree / module).write_text(self.originals[module])
-        slot.change = None
+    def write(self, mutant: Mutant, verdict: dict[str, object]) -> None:
+        line = {"room": self.name, "name": mutant.name, "module": mutant.module, "line": mutant.found.line}
+        with self.log.open("a") as file:
+            file.write(json.dumps({**line, "change": mutant.found.text, **verdict}) + "\n")
+        if verdict["verdict"] != "killed" or verdict["tier"] == FULL:
+            told = " ".join(str(verdict[key]) for key in ("verdict", "tier", "test") if key in verdict)
+            say(f"{told}: {mutant.module}:{mutant.found.line}: {mutant.found.text}")
 
 
-def drawn_changes(group: Group, seed: int, at: list[str]) -> list[tuple[str, Change, str]]:
-    """Every change of the group's modules, or those of some lines, in an order that the seed decides."""
-    found = []
-    for module in group.modules:
-        tree = ast.parse((ROOT / module).read_text())
-        for change in changes(tree, texts=module in group.texts):
-            place = f"{module}:{change.line}"
-            if not at or {module, place, f"{place}: {change.text}"} & set(at):
-                found.append((module, change, change.source(tree)))
-    random.Random(seed).shuffle(found)
-    return found
+def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path, quick: bool) -> None:
+    """Tries the changes that the log does not have, room by room, in as many processes."""
+    known = {line["name"] for line in lines_of(log)}
+    by_room: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        if mutant.name not in known:
+            by_room.setdefault(mutant.room, []).append(mutant)
+    rooms = sorted(by_room, key=lambda name: -len(by_room[name]))
+    with Folder(tree, jobs) as folder:
+        in_workers(rooms, folder, lambda room, slot: RoomRun(room, slot, log, quick).run(by_room[room]))
+
+
+def lines_of(log: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def report(log: Path, beside: Path | None) -> int:
+    """Prints the log by room, and what only `full` notices.  The exit status: 1 when something survived."""
+    lines = lines_of(log)
+    print(f"{'room':28} {'changes':>8} {'default':>8} {'full':>8} {'survived':>8} {'late':>8} {'cpu':>8}")
+    rooms: dict[str, list[dict[str, object]]] = {}
+    for line in lines:
+        rooms.setdefault(str(line["room"]), []).append(line)
+    for name, of_room in [*rooms.items(), ("all", lines)]:
+        counts = Counter(outcome(line) for line in of_room)
+        late = sum(line["verdict"] == "timed out" for line in of_room)
+        tried = [float(str(line["cpu"])) for line in of_room if "cpu" in line]
+        mean = sum(tried) / max(1, len(tried))
+        cells = (len(of_room), counts[DEFAULT], counts[FULL], counts["survived"], late)
+        print(f"{name:28} " + " ".join(f"{cell:8}" for cell in cells) + f" {mean:8.1f}")
+    for line in lines:
+        if outcome(line) == FULL:
+            print(f"only full: {line['module']}:{line['line']}: {line['change']}  by {line['test']}")
+    for line in lines:
+        if line["verdict"] == "survived":
+            print(f"survived: {line['module']}:{line['line']}: {line['change']}")
+    if beside is not None:
+        compare(lines, lines_of(beside))
+    return int(any(line["verdict"] == "survived" for line in lines))
+
+
+def outcome(line: dict[str, object]) -> str:
+    """The tier that noticed a change, also one whose tests ran too long; else what became of it."""
+    return str(line.get("tier", line["verdict"]))
+
+
+def compare(lines: list[dict[str, object]], others: list[dict[str, object]]) -> None:
+    """Prints how many of the changes that both logs tried were noticed in each, and which in the other one only."""
+    before = {line["name"]: line for line in others if line["verdict"] != "absent"}
+    both = [line for line in lines if line["name"] in before]
+    noticed = [line for line in both if "tier" in line]
+    noticed_before = [line for line in both if "tier" in before[line["name"]]]
+    default = [line for line in noticed_before if line.get("tier") == DEFAULT]
+    share = 100 * len(default) / max(1, len(noticed_before))
+    print(f"in both logs {len(both)}; noticed {len(noticed)}, in the other log {len(noticed_before)}")
+    print(f"of those noticed in the other log, the default tests notice {len(default)} ({share:.1f} %)")
+    for line in noticed_before:
+        if "tier" not in line:
+            test = before[line["name"]].get("test")
+            print(f"lost: {line['module']}:{line['line']}: {line['change']}  by {test}")
+
+
+def planted(tree: Path, jobs: int, only: list[str]) -> int:
+    """Plants each fault of the table.  The exit status: 1 when the tests of one did not see it."""
+    from tools.planted import FAULTS
+
+    faults = [fault for fault in FAULTS if not only or fault.name in only]
+
+    def one(name: str, slot: Slot) -> str:
+        fault = next(fault for fault in faults if fault.name == name)
+        start = time.monotonic()
+        with slot.changed(fault.planted(slot.tree)):
+            ended = slot.run([Phase(DEFAULT, fault.tests, MARKS[DEFAULT], once=True)], "", FULL_SECONDS)
+        took = f"{ended.cpu:.1f} s of a processor, {time.monotonic() - start:.1f} s"
+        if ended.status == 0:
+            return f"{name}: NOT SEEN by {', '.join(fault.tests)} ({took})"
+        if ended.late:
+            return f"{name}: {ended.running} took too long ({took})"
+        test = (ended.failed or [ended.running])[0]
+        clean = slot.run([Phase(DEFAULT, (test,), MARKS[DEFAULT])], "", FULL_SECONDS)
+        if clean.status:
+            return f"{name}: fails without it: {test}"
+        return f"{name}: seen by {test} ({took})"
+
+    with Folder(tree, jobs) as folder, tempfile.TemporaryDirectory() as told:
+        lines = Path(told) / "lines"
+
+        def note(name: str, slot: Slot) -> None:
+            line = one(name, slot)
+            say(line)
+            with lines.open("a") as file:
+                file.write(f"{line}\n")
+
+        in_workers([fault.name for fault in faults], folder, note)
+        found = lines.read_text().splitlines()
+    unseen = [fault.name for fault in faults if not any(line.startswith(f"{fault.name}: seen") for line in found)]
+    say(f"{len(faults)} planted, {len(faults) - len(unseen)} seen")
+    return int(bool(unseen))
 
 
 def say(text: str) -> None:
@@ -245,33 +318,37 @@ def say(text: str) -> None:
 def main() -> int:
     """The exit status: 1 when something survived."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description="Change the code and run the tests.")
-    parser.add_argument("group", choices=GROUPS)
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "what", choices=["all", "planted", "report", *ROOMS], metavar="what", help="all, planted, report, or a room"
+    )
+    parser.add_argument("--count", type=int, default=600, help="changes to try")
+    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=1, help="children at a time")
-    parser.add_argument("--again", type=Path, help="only what survived in this output of an earlier run")
-    parser.add_argument("--tests", nargs="+", help="files to run instead of the group's, on every route and opset")
-    parser.add_argument("--at", action="append", help="FILE or FILE:LINE: only changes there; may be given again")
+    parser.add_argument("--log", type=Path, help="a line of JSON a change; those that are there are not tried again")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout, to try the same changes there")
+    parser.add_argument("--beside", type=Path, help="with report: the log of another tree")
+    parser.add_argument("--at", action="append", default=[], help="FILE or FILE:LINE: only changes there; may repeat")
+    parser.add_argument("--quick", action="store_true", help="each default row once, and none of the tier `full`")
+    parser.add_argument("--only", action="append", default=[], help="with planted: this fault; may repeat")
     asked = parser.parse_args()
-    group = GROUPS[asked.group]
-    if asked.tests:
-        group = replace(group, tests=tuple(asked.tests), without="", once=False)
+    if asked.what == "report":
+        if asked.log is None:
+            parser.error("report needs --log FILE")
+        return report(asked.log, asked.beside)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"  # a process with threads cannot be forked
-    for name in group.imports:
-        importlib.import_module(name)
-    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
-        runner = Runner(group, Path(folder), asked.jobs)
-        lines = asked.again.read_text().splitlines() if asked.again else []
-        again = [line.removeprefix("survived: ") for line in lines if line.startswith("survived: ")]
-        runner.run(drawn_changes(group, asked.seed, again + (asked.at or [])), asked.seconds)
-    counts = runner.counts
-    say(
-        f"{sum(counts.values())} made, {counts['killed']} killed, {counts['survived']} survived, "
-        f"{counts['timed out']} timed out"
-    )
-    return int(counts["survived"] > 0)
+    tree = asked.tree.resolve()
+    if asked.what == "planted":
+        import_before()
+        return planted(tree, asked.jobs, asked.only)
+    rooms = ROOMS if asked.what == "all" else {asked.what: ROOMS[asked.what]}
+    mutants = drawn(rooms, asked.count, asked.seed, asked.at)
+    import_before()
+    with tempfile.TemporaryDirectory() as folder:
+        log = asked.log or Path(folder) / "log"
+        run(mutants, tree, asked.jobs, log, asked.quick)
+        return report(log, asked.beside)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

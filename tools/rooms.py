@@ -1,0 +1,292 @@
+"""The rooms of both packages, each with the tests that mirror it: what `tools/mutate.py` changes, and what must notice.
+
+A room is a folder, or some files at the root of a package.  Its tests are files that take about 20 seconds together in
+the default tier, small and sharp ones first; `further` are run as well in the tier `full`, once a row.  Paths are
+globs of the root of the repository, and `*` is a name in one folder.  Every module is in one room.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# (a path here, the same in older trees), for `--tree`
+RENAMED = [("purexport/frontends", "purexport/capture"), ("tests/frontends", "tests/capture")]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Modules, the tests that mirror them, and tests beyond those.
+
+    `texts` are modules that write code as text.  `without` says which tests are too slow to run each time, as a regular
+    expression that is searched in their ids.
+    """
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    further: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    without: str = ""
+
+
+def _room(modules: str, tests: str, further: str = "", texts: str = "", without: str = "") -> Room:
+    return Room(
+        tuple(f"{name}.py" for name in _spelled(modules)),
+        tuple(_tests(tests)),
+        tuple(_tests(further)),
+        tuple(f"{name}.py" for name in _spelled(texts)),
+        without,
+    )
+
+
+def _spelled(text: str) -> list[str]:
+    """Words, where `a/{b,c}` are the two words a/b and a/c."""
+    found = []
+    for word in text.split():
+        head, brace, rest = word.partition("{")
+        inner, _, tail = rest.partition("}")
+        found += [f"{head}{one}{tail}" for one in inner.split(",")] if brace else [word]
+    return found
+
+
+def _tests(text: str) -> list[str]:
+    """`folder/name` is the file tests/folder/test_name.py."""
+    found = []
+    for word in _spelled(text):
+        folder, _, name = word.rpartition("/")
+        found.append("/".join(filter(None, ("tests", folder, f"test_{name}.py"))))
+    return found
+
+
+def _rules(folder: str, tests: str = "*") -> Room:
+    """A room of rules, whose rows are in the folder of the same name."""
+    return _room(f"purexport/lowering/{folder}/*", f"lowering/{folder}/{tests}", "lowering/doubles")
+
+
+ROOMS = {
+    # proto_schema
+    "codec": _room(
+        "proto_schema/{wire,scalars,generate,interpret,codec,fields,onnx,errors,collection}",
+        "proto_schema/{wire,malformed,messages,schema,payload,tensors,files,differential}",
+        "proto_schema/vulnerabilities",
+        "proto_schema/generate",
+        r"mutated\[[1-7]|budget_bounds|linear_time|stay_resident",
+    ),
+    "tensors": _room(
+        "proto_schema/{dtypes,minifloat,tensors,numpy_helper,tensor_helper,rounding,sparse}",
+        "proto_schema/{tensors,helper_minifloat,helper} dtypes",
+        "proto_schema/{files,reference}",
+    ),
+    "helpers": _room(
+        "proto_schema/{__init__,helper,attributes,utils,external_data_helper,model_container,version,records,rowtable}"
+        " proto_schema/{threads,units,meter} proto_schema/tools/*",
+        "proto_schema/{helper,utils,tools,records,files,external,bundled}",
+        "import_onnx/functions",
+    ),
+    "files": _room(
+        "proto_schema/{payload,files,external,datafiles,durable,sniff,transfers,copying,archive,references}",
+        "proto_schema/{payload,copying,external,files,archive,surroundings,modes,limits}",
+        "proto_schema/{faults,killed,save_random}",
+    ),
+    "saving": _room(
+        "proto_schema/{saving,saveplan,commit,locks,naming,targets,owned,marks,resume,sharing,equal}",
+        "proto_schema/{plan,modes,ownership,resume,save_random,checksums,share,files}",
+        "proto_schema/{faults,killed,stress} cli/{ownership,save}",
+    ),
+    "derived": _room("proto_schema/derived/*", "proto_schema/{strided,share,payload,experts,quantization}"),
+    "checker": _room(
+        "proto_schema/{checker,defs,operators,runtimes} proto_schema/checking/*",
+        "proto_schema/{checker,checker_types,defs,operators,runtimes,vulnerabilities}",
+        "proto_schema/{checker_random,bundled}",
+    ),
+    "sizes": _room("proto_schema/sizes/*", "proto_schema/{sizes,shape_inference,inference_rows} shapes/guards"),
+    "inference": _room(
+        "proto_schema/shape_inference proto_schema/inference/*",
+        "proto_schema/{shape_inference,shape_inference_rows,inference_rows,inference_alone}",
+        "proto_schema/shape_inference_official lowering/core/inferring",
+    ),
+    "compute": _room("proto_schema/compute/*", "compute/{versions,networks,evaluator,random_nodes,every_operator}"),
+    "compute.images": _room("proto_schema/compute/images/*", "compute/{networks,random_nodes,every_operator}"),
+    "compute.ml": _room("proto_schema/compute/ml/*", "compute/{networks,random_nodes,every_operator}"),
+    "compute.nn": _room("proto_schema/compute/nn/*", "compute/{networks,random_nodes,every_operator}"),
+    "reference": _room("proto_schema/reference/*", "proto_schema/reference compute/{networks,evaluator,versions}"),
+    "conversion": _room(
+        "proto_schema/version_converter proto_schema/conversion/*",
+        "proto_schema/version_converter",
+        "proto_schema/version_converter_cases",
+    ),
+    "conversion.adapters": _room(
+        "proto_schema/conversion/adapters/*", "proto_schema/{version_converter,version_converter_cases}"
+    ),
+    "quantization": _room("proto_schema/quantization/*", "proto_schema/{quantization,experts} quantized_export"),
+    "calibration": _room("proto_schema/calibration/*", "proto_schema/calibration"),
+    "graphs": _room(
+        "proto_schema/{compose,inliner} proto_schema/{graphs,inlining}/*",
+        "proto_schema/{compose,inliner,utils}",
+        "proto_schema/bundled",
+    ),
+    "simplification": _room("proto_schema/simplification/*", "proto_schema/simplification cli/run_and_simplify"),
+    "text": _room(
+        "proto_schema/{text,printer,parser} proto_schema/syntax/*", "proto_schema/{text,parser}", "proto_schema/bundled"
+    ),
+    "onnx": _room(
+        "proto_schema/compat/* proto_schema/compat/modules/* proto_schema/compat/modules/{backend,reference}/*",
+        "import_onnx/{manners,functions,installing}",
+    ),
+    # purexport
+    "export": _room(
+        "purexport/{__init__,__main__,captured,dtypes,lock,operators,options,pipeline,program,progress,version}",
+        "options captured progress export export_limits dtypes verification compat/program",
+        "errors frontends/bad_input",
+    ),
+    "side_by_side": _room("purexport/side_by_side", "comparison/compare", "language/language_model"),
+    "errors": _room("purexport/errors/*", "errors frontends/bad_input"),
+    "torch_patches": _room(
+        "purexport/torch_patches/*", "torch_patches/{table,fake_results} without_torch_jit", "frontends/free_axes"
+    ),
+    "aten": _room(
+        "purexport/aten/*",
+        "aten/{graph,names} frontends/{names,autograd_functions,numbers} functionalize/refused",
+        "functionalize/writes",
+    ),
+    "facts": _room("purexport/facts/*", "facts/facts functionalize/{refused,rare_sharing}", "functionalize/writes"),
+    "shapes": _room(
+        "purexport/shapes/*", "shapes/{guards,sizes_of_traces,static_shapes,dynamic_shapes} frontends/computed_sizes"
+    ),
+    "fx": _room(
+        "purexport/fx/*", "lowering/core/decomposed frontends/export/{data_dependent,specs} frontends/higher_order"
+    ),
+    "functionalize": _room(
+        "purexport/functionalize/*", "functionalize/{refused,rare_sharing,state,blocks,writes,order}"
+    ),
+    "fusion": _room("purexport/fusion/*", "language/fusion", "language/{caches,language_model}"),
+    "language": _room(
+        "purexport/language/*", "language/{llamacpp,adapters,caches,several,language_model}", "models/decoders"
+    ),
+    "frontends.core": _room(
+        "purexport/frontends/* purexport/frontends/core/*",
+        "frontends/{structures,names,nesting,wrappers,left_alone,free_axes,bad_input,row_loops,single_calls,route_choice}",
+        "frontends/routes_agree",
+    ),
+    "frontends.trace": _room(
+        "purexport/frontends/trace/*",
+        "frontends/{agreement,shape_plan,replay,shapes_of_calls,numbers,probes,computed_sizes}"
+        " frontends/specialized_axes",
+        "frontends/{rolled,far_probes,routes_agree} shapes/dynamic_shapes",
+    ),
+    "frontends.export": _room(
+        "purexport/frontends/export/*",
+        "frontends/export/* frontends/{free_axes,higher_order}",
+        "shapes/dynamic_shapes frontends/routes_agree",
+    ),
+    "frontends.script": _room(
+        "purexport/frontends/script/*",
+        "frontends/script/{state,known,branches,lists,objects,elements,loops,refused,scripts}",
+        "frontends/script/{handlers,mixed,frozen,untyped,python,scripted_models} frontends/routes_agree",
+    ),
+    "frontends.script.operators": _room(
+        "purexport/frontends/script/operators/*",
+        "frontends/script/{handlers,lists,elements,objects,python,known,mixed,refused}",
+        "frontends/script/{loops,branches,scripts,handlers_have_rows}",
+    ),
+    "graph": _room(
+        "purexport/graph/* purexport/graph/passes/*", "graph/* export", "compat/{initializers,export_types}"
+    ),
+    "weights": _room(
+        "purexport/weights/*",
+        "weights/{index,npy,onnxfile,stamps,source,safetensors,convert,torchzip,torchlegacy,refused,float8,packed,hostile}",
+        "weights/export",
+    ),
+    "weights.gguf": _room("purexport/weights/gguf/*", "weights/gguf", "language/llamacpp"),
+    "weights.model": _room("purexport/weights/model/*", "weights/{refused,reference_export,export}"),
+    "distributed": _room("purexport/distributed/*", "distributed/save"),
+    "lowering": _room(
+        "purexport/lowering/*",
+        "lowering/{dtypes,scripts,numbers} lowering/core/{decomposed,context} functionalize/blocks",
+    ),
+    "lowering.core": _room("purexport/lowering/core/*", "lowering/core/* lowering/{numbers,shapes}", "lowering/dtypes"),
+    "lowering.older": _room("purexport/lowering/older/*", "lowering/older/forms", "lowering/{doubles,numbers}"),
+    "lowering.support": _room(
+        "purexport/lowering/support/*",
+        "lowering/nn/{im2col,norm,pool} lowering/tensor/{as_strided,padding} lowering/linalg/powers"
+        " lowering/quantized/layers",
+        "lowering/linalg/solve lowering/tensor/{indexing,scatter} lowering/nn/resize",
+    ),
+    "lowering.forms": _room("purexport/lowering/forms/*", "lowering/forms/forms", "lowering/doubles"),
+    "lowering.complex": _rules("complex"),
+    "lowering.elementwise": _rules("elementwise"),
+    "lowering.fft": _rules("fft"),
+    "lowering.linalg": _rules("linalg"),
+    "lowering.nn": _rules("nn"),
+    "lowering.quantized": _rules("quantized"),
+    "lowering.reduce": _rules("reduce"),
+    "lowering.special": _rules("special"),
+    "lowering.tensor": _rules("tensor"),
+    "lowering.vision": _rules("vision"),
+    "runtime": _room("purexport/runtime/*", "verification compat/program comparison/compare", "cli/run_and_simplify"),
+    "comparison": _room("purexport/comparison/*", "comparison/compare"),
+    "compat": _room(
+        "purexport/symbolic_helper purexport/compat/* purexport/compat/patch/*",
+        "compat/{past_options,peer_interface,lent_helpers,export_types,patch}",
+        "compat/{asked,documents}",
+    ),
+    "compat.symbolic": _room(
+        "purexport/compat/symbolic/*",
+        "compat/{translation_tables,symbolic,custom_operators}",
+        "compat/programs_of_users",
+    ),
+    "stages": _room(
+        "purexport/stages/*",
+        "export options frontends/{numbers,free_axes,names} functionalize/state compat/{initializers,asked}",
+        "quantized_export weights/refused",
+    ),
+    "inspect": _room(
+        "purexport/inspect/*",
+        "inspect/{align,sizes,compare,scan,tree,forms,edit_refused,extract,edit,salvage}",
+        "inspect/{damaged,html,page_errors,diff_page}",
+    ),
+    "cli": _room("purexport/cli/*", "cli/{inputs,completion,streams,terminal,save,process,verbs}"),
+    "cli.verbs": _room(
+        "purexport/cli/verbs/*",
+        "cli/{inputs,quantize,convert,merge,infer,run_and_simplify,save,completion,verbs}",
+        "cli/{ownership,faults_of_verbs}",
+    ),
+}
+
+
+def found_in(tree: Path, globs: Iterable[str]) -> list[str]:
+    """The files of a tree that the globs name, in their order; of an older tree under the names of that time."""
+    names: dict[str, None] = {}
+    for pattern in globs:
+        for path in sorted(tree.glob(path_in(tree, pattern))):
+            names[path.relative_to(tree).as_posix()] = None
+    return list(names)
+
+
+def path_in(tree: Path, path: str) -> str:
+    """What a path of this tree is called in another one."""
+    for here, before in RENAMED:
+        if path.startswith(here) and not (tree / here).exists():
+            return before + path.removeprefix(here)
+    return path
+
+
+def modules_of(room: Room, tree: Path) -> list[str]:
+    return found_in(tree, room.modules)
+
+
+def mirrors(module: str, tests: list[str]) -> list[str]:
+    """The test files of a module by their names; the first file where there is none."""
+    stem = _stem(Path(module).stem)
+    alike = [test for test in tests if _alike(stem, _stem(Path(test).stem.removeprefix("test_")))]
+    return alike or tests[:1]
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"(s|ing|ed|ion)$", "", name)
+
+
+def _alike(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
