@@ -334,7 +334,7 @@ def _param(row: Row) -> Any:
     )
 
 
-@pytest.mark.parametrize("row", map(_param, ROWS))
+@pytest.mark.parametrize("row", [_param(row) for row in ROWS])
 def test_blocks(row: Row, tmp_path: Path) -> None:
     row.check(run(row, tmp_path))
 
