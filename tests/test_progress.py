@@ -6,7 +6,6 @@ import io
 import logging
 import os
 import pty
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import torch
 import purexport
 from proto_schema import meter
 from purexport import progress
+from purexport.cli.main import main
 from purexport.cli.progress import Line
 from purexport.progress import Pace, Progress, duration
 
-ROOT = Path(__file__).parent.parent
 LINEAR = torch.nn.Linear(512, 512)
 
 
@@ -127,14 +126,17 @@ def chunk(descriptor: int) -> bytes:
         return b""
 
 
-def test_people_see_it(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("import torch\n\n\ndef make():\n    return torch.nn.Linear(4, 4)\n")
+@pytest.mark.filterwarnings("ignore")
+def test_people_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "seen_net.py").write_text("import torch\n\n\ndef make():\n    return torch.nn.Linear(4, 4)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     read, write = pty.openpty()
-    command = [sys.executable, "-m", "purexport", "export", "net:make", "--input", "x=float32[1,4]", "-o", "m.onnx"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=write, check=True)
-    os.close(write)
+    with open(write, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert main(["export", "seen_net:make", "--input", "x=float32[1,4]", "-o", "m.onnx"]) == 0
     text = b"".join(iter(lambda: chunk(read), b""))
     os.close(read)
     assert b"\rcapture (1/6)" in text and b"\rsave" in text and text.endswith(b" \r") and text.isascii()
-    assert done.stdout.startswith(b"wrote     m.onnx") and b"\r" not in done.stdout
+    printed = capsys.readouterr().out
+    assert printed.startswith("wrote     m.onnx") and "\r" not in printed

@@ -14,6 +14,7 @@ from torch import nn
 import proto_schema as ps
 import purexport
 from purexport.cli.main import main
+from tests.tiers import in_turn
 
 
 class Net(nn.Module):
@@ -178,8 +179,7 @@ SAMPLES: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
-@pytest.mark.parametrize("method", ["minmax", "percentile"])
+@pytest.mark.parametrize(("kind", "method"), in_turn(SAMPLES, ("minmax", "percentile")))
 def test_activations(kind: str, method: str, tmp_path: Path) -> None:
     """The file is that of the calibration of the float file; a method that looks twice sees all samples twice."""
     net, samples = pair()

@@ -109,6 +109,7 @@ def test_a_script_keeps_what_a_trace_loses() -> None:
     assert not trace(-args[0])[0].equal(either(-X))
 
 
+@pytest.mark.full  # torch.jit.script takes seconds for nn.LSTM; the rows of recurrent layers go this way, too
 def test_a_layer_with_several_forms_of_forward_is_called() -> None:
     layer = nn.LSTM(3, 4).eval()
     found, states = scripted(layer, (X,), {})(X)

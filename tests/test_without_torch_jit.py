@@ -1,7 +1,7 @@
 """A torch without torch.jit: what goes through torch.export works, and a trace says what is missing.
 
 torch itself imports torch.jit today, so it keeps it here; for files of this package the module, its names and the
-functions of torch's tracer are gone.
+functions of torch's tracer are gone.  `tests/test_layers.py` says by default that no file names torch.jit elsewhere.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.full  # a process that imports torch takes seconds
 
 GONE = """
 import builtins, sys

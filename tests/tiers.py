@@ -51,6 +51,19 @@ def dealt(rows: Iterable[Any], every: int, ids: Sequence[str] | None = None) -> 
     return found
 
 
+def in_turn(rows: Iterable[str], others: Sequence[Any]) -> list[Any]:
+    """Names of rows with each of the others, such as opsets, as parameters: by default a row runs with one of them.
+
+    Which one follows from the name alone.  Use it where a row asks the same question with each.
+    """
+    return [
+        pytest.param(row, other, id=f"{row}-{other}", marks=() if place == first else pytest.mark.full)
+        for row in rows
+        for first in (zlib.crc32(row.encode()) % len(others),)
+        for place, other in enumerate(others)
+    ]
+
+
 def tiers_of(item: pytest.Item) -> list[str]:
     """The tiers that the markers of a test name."""
     return [mark.name for mark in item.iter_markers() if mark.name in MARKERS]

@@ -73,7 +73,7 @@ NETWORKS: dict[str, tuple[nn.Module, Tensor]] = {
     "mixer": (made(Mixer), torch.linspace(-2, 2, 64).sin().reshape(2, 4, 8)),
     "convolved": (made(Convolved), torch.linspace(-3, 3, 128).cos().reshape(2, 2, 8, 4)),
 }
-WAYS = [("mixer", "trace"), ("mixer", "export"), ("convolved", "trace")]
+WAYS = [("mixer", "trace"), pytest.param("mixer", "export", marks=pytest.mark.full), ("convolved", "trace")]
 
 
 def data_of(name: str, route: str = "trace", **options: Any) -> bytes:

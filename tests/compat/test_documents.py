@@ -326,7 +326,15 @@ ROWS = [
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.blocks.split()[0] + "-" + row.check.__name__)
+def _param(row: Row) -> Any:
+    """AlexNet's weights are 244 MB, and each of its rows takes seconds."""
+    first = row.blocks.split()[0]
+    return pytest.param(
+        row, id=f"{first}-{row.check.__name__}", marks=pytest.mark.full if first.startswith("alexnet") else ()
+    )
+
+
+@pytest.mark.parametrize("row", [_param(row) for row in ROWS])
 def test_blocks(row: Row, tmp_path: Path) -> None:
     row.check(run(row, tmp_path))
 

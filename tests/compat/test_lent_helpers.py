@@ -139,6 +139,7 @@ print(*[node.op_type for node in program.model_proto.graph.node])
 """
 
 
+@pytest.mark.full  # a process that imports torch takes seconds
 def test_torch_onnx_is_loaded_by_the_function() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["Softmax"], done.stderr

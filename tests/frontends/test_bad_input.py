@@ -176,6 +176,7 @@ def test_missing_file(tmp_path: Path) -> None:
         ps.load(tmp_path / "none.onnx")
 
 
+@pytest.mark.full  # a process of its own; tests/shapes/test_dynamic_shapes.py asks the same in this one
 def test_torch_does_not_log_pages_beside_our_error() -> None:
     code = (
         "import torch, purexport\n"

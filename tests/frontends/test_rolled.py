@@ -80,6 +80,18 @@ class Selective(nn.Module):
         return torch.cat(found, dim=-1)
 
 
+class Sliced(nn.Module):
+    """Two carried values, a slice at each step and a number that counts the steps; the results are concatenated."""
+
+    def forward(self, x: Tensor) -> Any:
+        state, other = torch.zeros(x.shape[0], 1, 4), torch.ones(x.shape[0], 1, 4)
+        found = []
+        for step in range(x.shape[1]):
+            state, other = other + x[:, step : step + 1] * (step + 1), state * 0.5
+            found.append(state)
+        return torch.cat(found, 1), other
+
+
 class Growing(nn.Module):
     """What is carried has another size at each step."""
 
@@ -184,7 +196,7 @@ class Row:
 
 
 ROWS = [
-    *map(Row, (Cell, Pieces, Backward, FromTheSecond, Selective, WrittenLater)),
+    *map(Row, (Backward, FromTheSecond, Sliced, WrittenLater, Cell, Pieces, Selective)),
     *(
         Row(model, loops=False)
         for model in (Growing, EverySecond, OtherStep, OtherLater, Squares, Middle, Written, NotToTheEnd)
@@ -192,7 +204,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.model.__name__)
+SLOW = (Cell, Pieces, Selective)  # many calls at each step, and traces at large sizes have many steps
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row.model.__name__, marks=pytest.mark.full if row.model in SLOW else ()) for row in ROWS],
+)
 def test_loops_over_an_axis(row: Row) -> None:
     torch.manual_seed(0)
     model = row.model().eval()

@@ -54,7 +54,9 @@ SCANS = [by_number, by_unbind, by_pairs, by_chunk, by_while]
 AXES = {"x": {0: "batch", 1: "length"}}
 
 
-@pytest.mark.parametrize("scan", [scan for scan in SCANS if scan is not by_chunk])
+@pytest.mark.parametrize(
+    "scan", [by_pairs, *(pytest.param(scan, marks=pytest.mark.full) for scan in (by_number, by_unbind, by_while))]
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_length_that_a_trace_counts_stays(scan: Callable[[Tensor], Tensor]) -> None:
     program = purexport.export(scan, (torch.randn(2, 6, 3),), input_names=["x"], dynamic_axes=AXES, capture="trace")

@@ -256,6 +256,9 @@ CASES = {
 }
 
 
+SLOW = {"a loop over the rows": pytest.mark.full}  # of a model without values
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_held(name: str) -> None:
@@ -291,7 +294,7 @@ class Hollow(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in CASES])
 def test_held_without_values(name: str) -> None:
     """What is said of sizes does not depend on whether the weights have values, but for `said`."""
     case = CASES[name]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import purexport
 from tests.harness import run_ort
+from tests.tiers import in_turn
 from tests.tolerances import assert_near
 
 OPSETS = (11, 13, 17, 20, 23)
@@ -379,8 +380,7 @@ def sorted_by_swapping(x: Tensor, times: Tensor) -> Tensor:
     return y
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "opset"), in_turn(PROGRAMS, OPSETS))
 def test_program(name: str, opset: int) -> None:
     row = PROGRAMS[name]
     torch.manual_seed(0)

@@ -136,7 +136,7 @@ def all_nodes(nodes: Any) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(item.g.node)
 
 
-@pytest.mark.parametrize("opset", [15, 18, 20])
+@pytest.mark.parametrize("opset", [15, *(pytest.param(opset, marks=pytest.mark.full) for opset in (18, 20))])
 @pytest.mark.parametrize(("row", "route"), RUNS, ids=[f"{row.name.replace(' ', '-')}-{route}" for row, route in RUNS])
 def test_functions(row: Row, route: str, opset: int) -> None:
     program = purexport.export(

@@ -24,6 +24,7 @@ NAMES = (
     "gan-generator", "experts-dense", "state-space-log", "wav2vec-parametrized", "whisper", "windows-batch",
     "graph-mean",
 )  # fmt: skip
+SLOW = ("word-transformer", "wav2vec-parametrized", "windows-batch", "graph-mean")  # their kinds of nodes are in others
 LEFT_OUT = {"unet-corners": (9,)}  # resizing to computed sizes by corners came with opset 11
 
 
@@ -64,7 +65,9 @@ def converts(case: Case, targets: Sequence[int] = TARGETS) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full) if name in SLOW else name for name in NAMES]
+)
 def test_the_numbers_stay(name: str) -> None:
     left = LEFT_OUT.get(name, ())
     converts(next(case for case in CASES if case.name == name), [item for item in TARGETS if item not in left])

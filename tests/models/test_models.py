@@ -1,7 +1,7 @@
 """The networks of the zoo, whole: exported, judged by onnx, and equal to torch in ONNX Runtime.
 
-The default half runs every network by both routes on small images with a dynamic batch; `pytest -m sweep` runs all.
-Our evaluator runs the files of one route and opset, too.
+By default some small ones run, on small images with a dynamic batch.  `pytest -m full` runs every network by both
+routes, and `pytest -m sweep` all opsets and sizes.  Our evaluator runs the files of one route and opset, too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,19 @@ from tests.tolerances import CHAIN, assert_near
 NAMES = [network.name for network in NETWORKS]
 
 
+# Those that run by default, with the route: one that only convolves, one with normalization, two that enlarge.
+SMALL = {"squeezenet1_1": "export", "mobilenet_v2": "trace", "dcgan": "trace", "super_resolution": "export"}
 # Of the networks with hundreds of MB of weights one way is enough here; the sweep takes all.
 LARGE = {"alexnet": "trace", "vgg11_bn": "trace", "swin_t": "trace", "vit_b_32": "export"}
+
+
+def tier(name: str, route: str = "") -> Any:
+    """The mark of a test of a network, by one route or of the network alone."""
+    return () if name in SMALL and route in ("", SMALL[name]) else pytest.mark.full
+
+
 WAYS = [
-    pytest.param(network, route, opset, id=f"{network.name}-{route}-{opset}")
+    pytest.param(network, route, opset, id=f"{network.name}-{route}-{opset}", marks=tier(network.name, route))
     for place, network in enumerate(NETWORKS)
     for route, opset in (("trace", (13, 20)[place % 2]), ("export", 17))
     if LARGE.get(network.name, route) == route
@@ -54,7 +63,7 @@ def evaluate(model: Any, images: torch.Tensor) -> None:
         assert_near(ours, theirs, CHAIN)
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
+@pytest.mark.parametrize("network", [pytest.param(item, id=item.name, marks=tier(item.name)) for item in NETWORKS])
 def test_network_says_something(network: Network) -> None:
     """The comparison can fail: two images give results that differ by far more than the tolerance."""
     with torch.no_grad():

@@ -6,6 +6,7 @@ before the last dequantize may differ by a few steps, and nearly all must be equ
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import numpy as np
@@ -126,7 +127,9 @@ def agrees(actual, expected, steps, share):
     assert (off == 0).mean() >= share, f"only {(off == 0).mean():.2%} are equal"
 
 
+@functools.cache
 def made(make):
+    """The model and its example.  Do not change it: it is shared by the tests of one process."""
     torch.backends.quantized.engine = ENGINE
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -144,7 +147,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("opset", [13, 20, 23])
+@pytest.mark.parametrize("opset", [13, *(pytest.param(opset, marks=pytest.mark.full) for opset in (20, 23))])
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name, opset):
     make, steps, share = MODELS[name]
@@ -158,7 +161,7 @@ def test_model(name, opset):
         agrees(found, model(value).numpy(), steps, share)
 
 
-@pytest.mark.parametrize("name", ["eager", "unfused", "perceptron"])
+@pytest.mark.parametrize("name", ["eager", pytest.param("unfused", marks=pytest.mark.full), "perceptron"])
 @pytest.mark.parametrize("traced", [False, True], ids=["script", "traced"])
 def test_script(name, traced):
     make, steps, share = MODELS[name]

@@ -1,7 +1,8 @@
 """torchvision's models, all but the quantized ones: exported, and equal to torch in ONNX Runtime on other images.
 
-The default half takes the smallest of some families and a detection head written out; `pytest -m sweep` takes every
-builder by both routes, and the detection models.
+By default a detection head that is written out runs, and the smallest of the builders.  `pytest -m full` takes the
+smallest of some families, and the head at further opsets; `pytest -m sweep` every builder by both routes, and the
+detection models.
 """
 
 from __future__ import annotations
@@ -40,8 +41,17 @@ def boxes_and_logits(count: int) -> tuple[Tensor, Tensor]:
     return torch.cat([corners, corners + sizes], 1), torch.randn(count, 4, generator=generator) * 2
 
 
-@pytest.mark.parametrize("opset", [11, 17, OPSET, 23])
-@pytest.mark.parametrize("route", [*CAPTURES, "script"])
+HEADS = {"trace": OPSET, "export": 17, "script": 11}  # the opset by default of each route
+
+
+@pytest.mark.parametrize(
+    ("route", "opset"),
+    [
+        pytest.param(route, opset, marks=() if opset == least else pytest.mark.full)
+        for route, least in HEADS.items()
+        for opset in (11, 17, OPSET, 23)
+    ],
+)
 def test_detection_head(route: str, opset: int) -> None:
     """Other boxes than the example's, none and one among them: other counts at every step."""
     torchvision()  # declares the operators
@@ -131,7 +141,13 @@ def all_builders() -> list[str]:
 
 
 # one of a family each, among the quick ones; tests/models/test_models.py has more of classification
-QUICK = ("shufflenet_v2_x0_5", "mnasnet0_5", "regnet_x_400mf", "lraspp_mobilenet_v3_large")
+QUICK = (
+    "shufflenet_v2_x0_5",
+    *(
+        pytest.param(name, marks=pytest.mark.full)
+        for name in ("mnasnet0_5", "regnet_x_400mf", "lraspp_mobilenet_v3_large")
+    ),
+)
 
 
 @pytest.mark.parametrize("name", QUICK)

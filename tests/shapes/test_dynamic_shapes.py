@@ -20,6 +20,7 @@ from torch.export import Dim, ShapesCollection
 
 import purexport
 from tests.harness import check_export, export, run_ort
+from tests.tiers import dealt
 from tests.tolerances import assert_near
 
 OPSETS = (11, 13, 17, 20, 23)
@@ -315,9 +316,10 @@ def dims_of(value: Any) -> list[Any]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-@pytest.mark.parametrize(
-    "program", [item for item in PROGRAMS if item.axes and item.routes == BOTH], ids=lambda p: p.name
-)
+BY_BOTH = [item for item in PROGRAMS if item.axes and item.routes == BOTH]
+
+
+@pytest.mark.parametrize("program", dealt(BY_BOTH, every=4, ids=[item.name for item in BY_BOTH]))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_routes_agree(program: Program) -> None:
     """Both files show the same inputs and outputs, names of axes included, and give the same results."""

@@ -45,7 +45,7 @@ class _NoLoopError(Exception):
 def rolled(graph: AtenGraph, least: int = _LEAST) -> AtenGraph | None:
     """The graph with each loop of at least so many steps as a `prim::Scan`; None where there is none."""
     calls, outputs, at = list(graph.calls), list(graph.outputs), 0
-    keys = _keys(graph)
+    keys, known = _keys(graph), _Known.of(graph, calls)
     found = False
     failed: dict[int, range] = {}  # by period: where another step of a loop that is none begins
     while at < len(calls):
@@ -55,7 +55,7 @@ def rolled(graph: AtenGraph, least: int = _LEAST) -> AtenGraph | None:
                 continue
             failed.setdefault(period, range(at + period, at + period * count))
             try:
-                made = _Loop(graph, calls, outputs, at, period, count).written()
+                made = _Loop(known, calls, outputs, at, period, count).written()
                 break
             except _NoLoopError:
                 continue
@@ -67,6 +67,7 @@ def rolled(graph: AtenGraph, least: int = _LEAST) -> AtenGraph | None:
         before, after, outputs = made
         keys = [*keys[:at], *[_ALONE] * len(before), *(of.get(call.outputs[0], _ALONE) for call in after)]
         calls = [*calls[:at], *before, *after]
+        known = _Known.of(graph, calls)
         at += len(before)
     if not found:
         return None
@@ -177,14 +178,32 @@ class _Scan:
     stacked: dict[_Made, Value] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What every loop that is tried asks of all calls, so it is found once: there may be thousands of tries."""
+
+    calls: dict[Value, Call]  # the call that made a value
+    contents: dict[Value, torch.Tensor]
+    writing: list[tuple[int, Call]]  # a call that writes, or that is in a block of such a call, and its position
+
+    @classmethod
+    def of(cls, graph: AtenGraph, calls: Sequence[Call]) -> _Known:
+        return cls(
+            {value: call for call in calls for value in call.outputs},
+            {i.value: i.tensor for i in graph.inputs if i.kind == "constant" and i.tensor is not None},
+            [(at, inner) for at, call in enumerate(calls) for inner in every_call([call]) if _writes(inner)],
+        )
+
+
 class _Loop:
     """`count` steps of `period` calls each, from the position `at` on."""
 
     def __init__(
-        self, graph: AtenGraph, calls: Sequence[Call], outputs: Sequence[Any], at: int, period: int, count: int
+        self, known: _Known, calls: Sequence[Call], outputs: Sequence[Any], at: int, period: int, count: int
     ) -> None:
         self.steps = [calls[at + step * period : at + (step + 1) * period] for step in range(count)]
-        self.behind = calls[at + period * count :]
+        self.end = at + period * count
+        self.behind = calls[self.end :]
         self.outputs = outputs
         self.count = count
         self.makers = {
@@ -193,10 +212,7 @@ class _Loop:
             for position, call in enumerate(made)
             for place, value in enumerate(call.outputs)
         }
-        self.calls = {value: call for call in calls for value in call.outputs}
-        self.contents = {
-            item.value: item.tensor for item in graph.inputs if item.kind == "constant" and item.tensor is not None
-        }
+        self.calls, self.contents, self.writing = known.calls, known.contents, known.writing
         self.source = self.steps[0][0].source
         self.scan = _Scan()
         self.numbers: dict[_Counted, Value] = {}
@@ -293,11 +309,10 @@ class _Loop:
                     root = self._root(call.args[name])
                     if root not in self.makers or self.makers[root][0] != self.makers[call.outputs[0]][0]:
                         raise _NoLoopError
-        for call in self.behind:
-            for inner in every_call([call]):
-                for name in _writes(inner):
-                    if self._root(inner.args[name]) in self.makers:
-                        raise _NoLoopError
+        for at, call in self.writing:
+            for name in _writes(call) if at >= self.end else ():
+                if self._root(call.args[name]) in self.makers:
+                    raise _NoLoopError
 
     def _root(self, value: Value) -> Value:
         """The value whose memory a value may be."""

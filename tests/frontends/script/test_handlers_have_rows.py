@@ -82,6 +82,7 @@ def never_run(monkeypatch: pytest.MonkeyPatch, table: Handlers, rows: Iterator[S
     return missing
 
 
+@pytest.mark.full
 def test_every_handler_is_run_by_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

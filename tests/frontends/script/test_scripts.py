@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import purexport
 from tests.harness import run_ort
+from tests.tiers import in_turn
 from tests.tolerances import assert_near
 
 Axes = dict[str, dict[int, str]]
@@ -257,8 +258,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("opset", [11, 17, 23])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "opset"), in_turn(PROGRAMS, (11, 17, 23)))
 def test_program(name: str, opset: int) -> None:
     program = PROGRAMS[name]
     torch.manual_seed(0)
