@@ -38,11 +38,11 @@ _ROOMS = {
     "compare": "side_by_side",
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",
-    "is_in_onnx_export": "capture.core.mode",
+    "is_in_onnx_export": "frontends.core.mode",
     "language_model": "language.model",
     "patch": "compat.patch.substitutes",
     "register_custom_op_symbolic": "compat.symbolic.registry",
-    "select_model_mode_for_export": "capture.core.mode",
+    "select_model_mode_for_export": "frontends.core.mode",
     "unregister_custom_op_symbolic": "compat.symbolic.registry",
 }
 _MODULES = ("distributed", "operators", "symbolic_helper")
