@@ -68,10 +68,8 @@ def exported(model, example, options):
     return program.report.route
 
 traced = [(exported(*row), loaded()) for row in {LEAN!r}]
-blocker.torch_too = False  # torch.export imports torch.onnx itself
-of_torch_export = exported({NETWORK!r}, {PICTURE!r}, "f='m.onnx', capture='export'"), loaded()
-read = len(ps.load("m.onnx").graph.initializer)
 attempts = list(blocker.attempts)
+blocker.torch_too = False  # torch.export imports torch.onnx itself
 refused = []
 for statement in {MISUSES!r}:
     try:
@@ -79,6 +77,10 @@ for statement in {MISUSES!r}:
         refused.append("nothing is refused")
     except ImportError as error:
         refused.append(str(error))
+blocker.attempts.clear()
+of_torch_export = exported({NETWORK!r}, {PICTURE!r}, "f='m.onnx', capture='export'"), loaded()
+read = len(ps.load("m.onnx").graph.initializer)
+attempts += blocker.attempts
 print(json.dumps([traced, of_torch_export, read, attempts, refused]))
 """
 
