@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-# scenario, rounds by default
+# scenario, rounds by default, with -m full
 ROWS = [
-    ("one_path", 25),
-    ("saves", 15),
-    ("edits", 15),
-    ("readers", 15),
-    ("one_location", 10),
-    ("referring", 15),
-    ("killed", 15),
+    ("one_path", 6, 25),
+    ("saves", 4, 15),
+    ("edits", 4, 15),
+    ("readers", 4, 15),
+    ("one_location", 3, 10),
+    ("referring", 4, 15),
+    ("killed", 4, 15),
 ]
-WITHOUT_LOCKS = [("one_path", 15), ("saves", 15)]
+WITHOUT_LOCKS = [("one_path", 4, 15), ("saves", 4, 15)]
 MANY = 2000
 
 
@@ -39,8 +39,12 @@ def stressed(scenario: str, rounds: int, *words: str) -> dict[str, Any]:
     return found
 
 
-def rows(few: list[tuple[str, int]]) -> list[Any]:
-    return [*few, *(pytest.param(scenario, MANY, marks=pytest.mark.sweep) for scenario, _ in few)]
+def rows(scenarios: list[tuple[str, int, int]]) -> list[Any]:
+    return [
+        pytest.param(scenario, rounds, marks=marks)
+        for scenario, few, more in scenarios
+        for rounds, marks in ((few, ()), (more, pytest.mark.full), (MANY, pytest.mark.sweep))
+    ]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
