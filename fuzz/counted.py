@@ -8,7 +8,7 @@ messages. `fuzz.steps` counts the steps, in a process that has imported none of 
     python -m fuzz.counted --size 64 --part 0/40
 
 prints a line for each pattern and reader that is too steep, and how many held. `--part K/M` takes every M-th, and those
-of `NAMED`.
+of `NAMED`; `--part named` takes these alone.
 """
 
 from __future__ import annotations
@@ -111,9 +111,11 @@ def found(bench: Bench, size: int, chosen: Callable[[str, str], bool]) -> Iterat
 
 
 def in_part(text: str) -> Callable[[str, str], bool]:
-    """`0/40`: one pair of pattern and reader in forty, by their names."""
-    part, of = map(int, text.split("/"))
+    """`0/40`: one pair of pattern and reader in forty, by their names; `named`: none but those of the table."""
     named = set(NAMED)
+    if text == "named":
+        return lambda *pair: pair in named
+    part, of = map(int, text.split("/"))
     return lambda *pair: pair in named or zlib.crc32(" ".join(pair).encode()) % of == part
 
 
@@ -121,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Counts and prints; 1 if something is steep."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.counted", description="Count the steps of readers.")
     parser.add_argument("--size", type=int, default=64, help="of what is repeated; twice and four times it follow")
-    parser.add_argument("--part", default="0/1", metavar="K/M", help="every M-th pair of pattern and reader")
+    parser.add_argument("--part", default="0/1", metavar="K/M", help="every M-th pair of pattern and reader, or: named")
     parser.add_argument("--pattern", action="append", help="only this one (may be given again)")
     parser.add_argument("--reader", action="append", help="only this one (may be given again)")
     parser.add_argument("--show", action="store_true", help="print the counts of what holds, too")

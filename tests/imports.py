@@ -1,19 +1,22 @@
 """Who imports whom: the import graph of both packages, read from the sources.  For tests/test_layers.py.
 
-An import counts wherever it stands: at the top, inside a function, and under `TYPE_CHECKING`.
+An import counts wherever it stands: at the top, inside a function, and under `TYPE_CHECKING`.  A source is parsed once
+for all that is asked of it, and its tree is not kept: the trees of both packages have a million nodes.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 Sources = Mapping[str, str]  # module -> source
 
 
-def sources(root: Path, packages: Iterable[str]) -> dict[str, str]:
+@functools.cache
+def sources(root: Path, packages: tuple[str, ...]) -> dict[str, str]:
     """The text of every module of these packages, by the module's name."""
     found = {}
     for package in packages:
@@ -22,28 +25,77 @@ def sources(root: Path, packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
-@functools.cache
-def imported(text: str) -> tuple[tuple[int, str], ...]:
-    """(line, module) of each import; `from a import b` gives both a and a.b."""
-    return tuple(_imported(ast.parse(text)))
+@dataclass(frozen=True)
+class Parsed:
+    """What a source says of itself; lines are those of the statement or name."""
+
+    imported: tuple[tuple[int, str], ...]  # (line, module); `from a import b` gives both a and a.b
+    taken: tuple[tuple[str, tuple[str, ...]], ...]  # (a, (a.b, a.c)) of `from a import b, c`; (a, ()) of `import a`
+    loaded: frozenset[str]  # the modules that are loaded with this one: imports at its top, not for type checkers
+    dotted: frozenset[str]  # `torch.jit.trace` and `torch.jit`, wherever an expression says the first
+    globals: tuple[int, ...]
+    prints: tuple[int, ...]
+    has_definitions: bool
+    has_docstring: bool
 
 
 @functools.cache
-def loaded(text: str) -> set[str]:
-    """The modules that are loaded when this one is: imports at its top, but for those under `TYPE_CHECKING`."""
+def parsed(text: str) -> Parsed:
     tree = ast.parse(text)
-    tree.body = [node for node in tree.body if not _is_for_type_checkers(node)]
-    return {module for node in tree.body if not _is_definition(node) for _, module in _imported(node)}
+    imports: list[ast.Import | ast.ImportFrom] = []
+    loaded: set[str] = set()
+    dotted: set[str] = set()
+    globals_, prints = [], []
+    has_definitions = False
+    for statement in tree.body:
+        is_loaded = not _is_definition(statement) and not _is_for_type_checkers(statement)
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                imports.append(node)
+                loaded.update(name for _, name in _imported(node) if is_loaded)
+            elif isinstance(node, ast.Attribute):
+                dotted.add(_dotted(node))
+            elif isinstance(node, ast.Global):
+                globals_.append(node.lineno)
+            elif isinstance(node, ast.Name) and node.id == "print":
+                prints.append(node.lineno)
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                has_definitions = True
+    return Parsed(
+        tuple(item for node in imports for item in _imported(node)),
+        tuple(item for node in imports for item in _taken(node)),
+        frozenset(loaded),
+        frozenset(dotted - {""}),
+        tuple(globals_),
+        tuple(prints),
+        has_definitions,
+        bool(ast.get_docstring(tree)),
+    )
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: write the absolute import"
-            yield node.lineno, node.module or ""
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
+    if isinstance(node, ast.Import):
+        yield from ((node.lineno, alias.name) for alias in node.names)
+    else:
+        assert node.level == 0, f"line {node.lineno}: write the absolute import"
+        yield node.lineno, node.module or ""
+        yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _taken(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, ()) for alias in node.names)
+    else:
+        yield node.module or "", tuple(f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` of names and attributes only, "" of others."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
 
 
 def _is_definition(node: ast.stmt) -> bool:
@@ -60,26 +112,18 @@ def graph(texts: Sources, *, at_load: bool = False) -> dict[str, set[str]]:
     `from package import module` is an import of that module alone; loading it loads the package too.
     """
     found: dict[str, set[str]] = {}
-    known = frozenset(texts)
     for module, text in texts.items():
-        named = loaded(text) if at_load else {name for _, name in imported(text)}
+        named = parsed(text).loaded if at_load else {name for _, name in parsed(text).imported}
         taken_from = {name.rpartition(".")[0] for name in named if name in texts}
-        plain = {name for name in named if name in texts and (name not in taken_from or name in _named(text, known))}
+        plain = {name for name in named if name in texts and (name not in taken_from or name in _named(text, texts))}
         parents = {parent for name in named for parent in _parents(name) if parent in texts} if at_load else set()
         found[module] = (plain | parents) - {module}
     return found
 
 
-@functools.cache
-def _named(text: str, known: frozenset[str]) -> set[str]:
+def _named(text: str, known: Collection[str]) -> set[str]:
     """The modules of which something of their own is imported, not only modules in them."""
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and any(f"{node.module}.{item.name}" not in known for item in node.names):
-            found.add(node.module or "")
-    return found
+    return {name for name, inner in parsed(text).taken if not inner or any(item not in known for item in inner)}
 
 
 def _parents(module: str) -> Iterator[str]:

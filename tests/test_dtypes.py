@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,14 @@ OTHER_TABLES = {
 }
 
 
+WORDS = re.compile(rf"\b({'|'.join(NAMES)})\b")
+
+
+@functools.cache
 def tables(text: str) -> list[str]:
     """The collections of names of data types in a module."""
+    if len(set(WORDS.findall(text))) < MOST_NAMES:
+        return []
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.Dict, ast.Tuple, ast.List, ast.Set)):

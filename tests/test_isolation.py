@@ -1,88 +1,23 @@
 """An export and a load where the official packages, and torch's own ONNX exporters, cannot be imported.
 
 And what an export loads beyond `import torch`: sympy, which torch needs for symbols as sizes, takes longer than all the
-rest, and an export by trace whose sizes cannot change does without it.
+rest, and an export by trace whose sizes cannot change does without it.  A process takes seconds to load torch, so one
+answers all questions, each beside what it asks; `-m full` asks of a whole network, in a process a route.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
-EXPORT_AND_LOAD = """
-import torch
-from tests.import_blocker import install
-
-blocker = install(torch_too={torch_too})
-
-import purexport
-import proto_schema as ps
-from purexport.cli.resnet import resnet50
-
-program = purexport.export(resnet50(), (torch.randn(1, 3, 64, 64),), "resnet50.onnx", capture={route!r})
-assert program.report.route == {route!r}, program.report
-model = ps.load("resnet50.onnx")
-assert len(model.graph.initializer) > 50
-first = ps.numpy_helper.to_array(model.graph.initializer[0])
-assert first.size and first.dtype == "float32"
-assert not blocker.attempts, blocker.attempts
-"""
-
-# torch.jit.trace can do without torch.onnx altogether; torch.export imports it itself.
-ROUTES = [("trace", True), ("export", False)]
-
-MISUSES = [
-    "import onnx",
-    "import google.protobuf",
-    "from onnxscript import script",
-    "import onnx_ir",
-    "import ml_dtypes",
-    "import torch.onnx.symbolic_opset9",
-    "import importlib; importlib.import_module('torch.onnx')",
-]
-
-
-def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """`code` in a file and a process of its own, in which the checkout can be imported."""
-    script = folder / "isolated.py"
-    script.write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(("route", "torch_too"), ROUTES)
-def test_export_and_load_need_no_official_package(route: str, torch_too: bool, tmp_path: Path) -> None:
-    done = run(EXPORT_AND_LOAD.format(route=route, torch_too=torch_too), tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("statement", MISUSES)
-def test_the_blocker_blocks(statement: str, tmp_path: Path) -> None:
-    done = run(f"from tests.import_blocker import install\ninstall()\n{statement}\n", tmp_path)
-    assert done.returncode == 1
-    assert "must not be imported, and" in done.stderr and "isolated.py does" in done.stderr
-
-
-LOADED = """
-import sys
-import torch
-before = set(sys.modules)
-import purexport
-from torch import nn
-model = {model}
-program = purexport.export(model, ({example},), {options})
-assert program.report.route == "trace", program.report
-ours = ("purexport", "proto_schema", "numpy", *sys.stdlib_module_names, "cython_runtime")
-new = sorted(set(sys.modules) - before)
-print(*(name for name in new if name.partition(".")[0] not in ours and not name.startswith("_cython")))
-"""
 PICTURE = "torch.ones(1, 3, 8, 8)"
 NETWORK = (
     "nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2), "
@@ -101,20 +36,119 @@ LEAN = [
     ("nn.LSTM(8, 2)", "torch.ones(3, 1, 8)", "dynamic_axes={'x': [0, 1]}, input_names=['x']"),
 ]
 
+MISUSES = [
+    "import onnx",
+    "import google.protobuf",
+    "from onnxscript import script",
+    "import onnx_ir",
+    "import ml_dtypes",
+    "import torch.onnx.symbolic_opset9",
+    "import importlib; importlib.import_module('torch.onnx')",
+]
 
-def loaded(model: str, example: str, options: str, folder: Path) -> list[str]:
-    """What an export loads that `import torch` did not, beside our own packages, numpy and the standard library."""
-    done = run(LOADED.format(model=model, example=example, options=options), folder)
+QUESTIONS = f"""
+import json, sys
+import torch
+from tests.import_blocker import install
+
+blocker = install(torch_too=True)
+before = set(sys.modules)
+import purexport
+import proto_schema as ps
+from torch import nn
+
+ours = ("purexport", "proto_schema", "numpy", *sys.stdlib_module_names, "cython_runtime")
+
+def loaded():
+    new = sorted(set(sys.modules) - before)
+    return [name for name in new if name.partition(".")[0] not in ours and not name.startswith("_cython")]
+
+def exported(model, example, options):
+    program = eval(f"purexport.export({{model}}, ({{example}},), {{options}})")
+    return program.report.route
+
+traced = [(exported(*row), loaded()) for row in {LEAN!r}]
+attempts = list(blocker.attempts)
+blocker.torch_too = False  # torch.export imports torch.onnx itself
+refused = []
+for statement in {MISUSES!r}:
+    try:
+        exec(compile(statement, __file__, "exec"))
+        refused.append("nothing is refused")
+    except ImportError as error:
+        refused.append(str(error))
+blocker.attempts.clear()
+of_torch_export = exported({NETWORK!r}, {PICTURE!r}, "f='m.onnx', capture='export'"), loaded()
+read = len(ps.load("m.onnx").graph.initializer)
+attempts += blocker.attempts
+print(json.dumps([traced, of_torch_export, read, attempts, refused]))
+"""
+
+
+def run(code: str, folder: Path) -> str:
+    """What `code` prints in a process of its own, in which the checkout can be imported."""
+    script = folder / "isolated.py"
+    script.write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return done.stdout
 
 
-@pytest.mark.parametrize(("model", "example", "options"), LEAN)
-def test_a_trace_loads_little_of_torch(model: str, example: str, options: str, tmp_path: Path) -> None:
-    assert loaded(model, example, options, tmp_path) == [MODE_OF_DEVICE]
+@pytest.fixture(scope="session")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return json.loads(run(QUESTIONS, tmp_path_factory.mktemp("isolated")).splitlines()[-1])
 
 
-def test_what_is_loaded_is_seen(tmp_path: Path) -> None:
-    """So the test above would see it."""
-    found = loaded("(__import__('torch.fx.experimental.symbolic_shapes'), nn.ReLU())[1]", "torch.ones(2)", "", tmp_path)
-    assert {"sympy", "torch.fx.experimental.symbolic_shapes"} <= set(found)
+def test_export_and_load_need_no_official_package(answers: Any) -> None:
+    """A trace can do without torch.onnx altogether, which is blocked for torch too until the last trace is exported."""
+    traced, (route, _), read, attempts, _ = answers
+    assert [route for route, _ in traced] == ["trace"] * len(LEAN)
+    assert (route, read) == ("export", 9)
+    assert attempts == []
+
+
+@pytest.mark.parametrize("row", range(len(MISUSES)), ids=MISUSES)
+def test_the_blocker_blocks(row: int, answers: Any) -> None:
+    message = answers[-1][row]
+    assert "must not be imported, and" in message and "isolated.py does" in message
+
+
+@pytest.mark.parametrize("row", range(len(LEAN)), ids=[f"{model[:40]}-{options}" for model, _, options in LEAN])
+def test_a_trace_loads_little_of_torch(row: int, answers: Any) -> None:
+    """Nothing that `import torch` did not, beside our own packages, numpy and the standard library."""
+    _, loaded = answers[0][row]
+    assert loaded == [MODE_OF_DEVICE]
+
+
+def test_what_is_loaded_is_seen(answers: Any) -> None:
+    """So the test above would see it: torch.export loads it."""
+    _, loaded = answers[1]
+    assert {"sympy", "torch.fx.experimental.symbolic_shapes"} <= set(loaded)
+
+
+OF_A_NETWORK = """
+import torch
+from tests.import_blocker import install
+
+blocker = install(torch_too={torch_too})
+
+import purexport
+import proto_schema as ps
+from purexport.cli.resnet import resnet50
+
+program = purexport.export(resnet50(), (torch.randn(1, 3, 64, 64),), "resnet50.onnx", capture={route!r})
+assert program.report.route == {route!r}, program.report
+model = ps.load("resnet50.onnx")
+assert len(model.graph.initializer) > 50
+first = ps.numpy_helper.to_array(model.graph.initializer[0])
+assert first.size and first.dtype == "float32"
+assert not blocker.attempts, blocker.attempts
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("route", "torch_too"), [("trace", True), ("export", False)])
+def test_a_network_needs_no_official_package(route: str, torch_too: bool, tmp_path: Path) -> None:
+    run(OF_A_NETWORK.format(route=route, torch_too=torch_too), tmp_path)

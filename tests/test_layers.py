@@ -7,11 +7,10 @@ imports; `docs/architecture.md` shows the same table.  Each check is a function 
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -157,7 +156,7 @@ def banned_imports(texts: imports.Sources) -> list[str]:
         for under, names, because in BANNED
         for module, text in texts.items()
         if not under or is_inside(module, under)
-        for line, name in imports.imported(text)
+        for line, name in imports.parsed(text).imported
         if any(is_inside(name, banned) for banned in names)
     ]
 
@@ -165,7 +164,7 @@ def banned_imports(texts: imports.Sources) -> list[str]:
 def loads_too_much(texts: imports.Sources) -> list[str]:
     """What is loaded, over any number of imports, that must not be."""
     edges = imports.graph(texts, at_load=True)
-    outside = {module: imports.loaded(text) for module, text in texts.items()}
+    outside = {module: imports.parsed(text).loaded for module, text in texts.items()}
     found = []
     for under, names, because in LOADED_WITHOUT:
         for module in [name for name in texts if name == under or (under != "purexport" and is_inside(name, under))]:
@@ -194,11 +193,16 @@ def circles_of_folders(texts: imports.Sources) -> list[str]:
 
 def files_changed_elsewhere(texts: imports.Sources) -> list[str]:
     return [
-        f"{module} changes files: {found[0]}"
+        f"{module} changes files: {found}"
         for module, text in texts.items()
         if module not in WRITERS
-        for found in CHANGES_FILES.finditer(text)
+        for found in _changes_files_in(text)
     ]
+
+
+@functools.cache
+def _changes_files_in(text: str) -> tuple[str, ...]:
+    return tuple(found[0] for found in CHANGES_FILES.finditer(text))
 
 
 def torch_jit_elsewhere(texts: imports.Sources) -> list[str]:
@@ -207,19 +211,15 @@ def torch_jit_elsewhere(texts: imports.Sources) -> list[str]:
         f"{module} uses {found}, which is for {TORCH_JIT} to offer"
         for module, text in texts.items()
         if is_inside(module, "purexport") and module != TORCH_JIT
-        for found in _torch_jit_in(ast.parse(text))
+        for found in _torch_jit_in(text)
     ]
 
 
-def _torch_jit_in(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if _is_torch_jit(alias.name))
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-            yield from [name for name in names if _is_torch_jit(name)][:1]
-        if isinstance(node, ast.Attribute) and _is_torch_jit(ast.unparse(node)):
-            yield ast.unparse(node)
+@functools.cache
+def _torch_jit_in(text: str) -> tuple[str, ...]:
+    of = imports.parsed(text)
+    taken = [found for name, inner in of.taken for found in [*filter(_is_torch_jit, (name, *inner))][:1]]
+    return (*taken, *filter(_is_torch_jit, sorted(of.dotted)))
 
 
 def _is_torch_jit(name: str) -> bool:
@@ -318,7 +318,7 @@ def test_proto_schema_needs_numpy_only() -> None:
         f"{module} loads {name}"
         for module, text in TEXTS.items()
         if is_inside(module, "proto_schema")
-        for name in imports.loaded(text)
+        for name in imports.parsed(text).loaded
         if name.partition(".")[0] not in allowed
     ]
     assert not found, "\n".join(found)
@@ -329,17 +329,41 @@ def test_torch_onnx_passes_are_not_used() -> None:
     assert not found, found
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES)
-def test_house_rules(path: str) -> None:
-    text = (ROOT / path).read_text()
-    tree = ast.parse(text)
-    assert text.isascii(), "ASCII only"
-    assert ast.get_docstring(tree) or not text.strip(), "a module opens with its strategy"
-    assert len(text.splitlines()) <= LONGEST_FILE, "split the file: nobody finds a room in it"
-    if any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(tree)):
-        assert "from __future__ import annotations" in text
-    globals_ = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Global)]
-    assert not globals_, f"no global state: lines {globals_}"
-    if not path.startswith("purexport/cli/"):
-        prints = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "print"]
-        assert not prints, f"a library logs or reports, it does not print: lines {prints}"
+def broken_house_rules(path: str, text: str) -> list[str]:
+    source = imports.parsed(text)
+    is_printing = path.startswith("purexport/cli/")
+    rules = {
+        "ASCII only": text.isascii(),
+        "a module opens with its strategy": source.has_docstring or not text.strip(),
+        "split the file: nobody finds a room in it": len(text.splitlines()) <= LONGEST_FILE,
+        "annotations are imported": "from __future__ import annotations" in text or not source.has_definitions,
+        f"no global state: lines {source.globals}": not source.globals,
+        f"a library logs or reports, it does not print: lines {source.prints}": is_printing or not source.prints,
+    }
+    return [f"{path}: {rule}" for rule, is_kept in rules.items() if not is_kept]
+
+
+@pytest.mark.parametrize("folder", sorted({path.rpartition("/")[0] for path in PYTHON_FILES}))
+def test_house_rules(folder: str) -> None:
+    paths = [path for path in PYTHON_FILES if path.rpartition("/")[0] == folder]
+    found = [broken for path in paths for broken in broken_house_rules(path, (ROOT / path).read_text())]
+    assert not found, "\n".join(found)
+
+
+# (what is in a file, the rule that it breaks)
+UNRULY = [
+    ('"""\u00e9"""', "ASCII only"),
+    ("x = 1", "a module opens with its strategy"),
+    ('"""x"""\n' * 601, "split the file"),
+    ('"""x"""\ndef f(): pass', "annotations are imported"),
+    ('"""x"""\nif x:\n  class F: pass', "annotations are imported"),
+    ('"""x"""\nfrom __future__ import annotations\ndef f():\n  global x', "no global state: lines (4,)"),
+    ('"""x"""\nprint(1)', "a library logs or reports, it does not print: lines (2,)"),
+]
+
+
+@pytest.mark.parametrize(("text", "rule"), UNRULY, ids=[row[1] for row in UNRULY])
+def test_broken_house_rules_are_found(text: str, rule: str) -> None:
+    (found,) = broken_house_rules("purexport/errors.py", text)
+    assert found.startswith(f"purexport/errors.py: {rule}")
+    assert not broken_house_rules("purexport/cli/main.py", '"""x"""\nprint(1)')

@@ -153,23 +153,34 @@ class Walking:
             self.verb.run(self.path)
 
 
-def sampled(verb: Verb, number: int, apart: int) -> Any:
-    """The marks of a row: of the typed verbs only some run by default."""
-    return pytest.mark.sweep if verb in TYPED and (TYPED.index(verb) + number) % apart else ()
+EVERY = (1, 1)  # the first call that is met, and how far the next is
 
 
-@pytest.mark.parametrize(
-    ("fault", "verb"),
-    [
-        pytest.param(fault, verb, id=f"{fault}-{verb.name}", marks=sampled(verb, number, 3))
-        for number, fault in enumerate(FAULTS)
-        for verb in VERBS
-    ],
-)
-def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def rows(faults: list[Fault], apart: int) -> list[Any]:
+    """Each verb with each fault, at one call of so many, and with `-m full` at every call.
+
+    Another call is met with each fault, so that the three that end a process meet all calls together.  Of the typed
+    verbs a third of the rows is made so, and the sweep takes the others.
+    """
+    found = []
+    for number, fault in enumerate(faults):
+        for place, verb in enumerate(VERBS):
+            name, few = f"{fault}-{verb.name}", (1 + (place + number) % apart, apart)
+            if verb in TYPED and (TYPED.index(verb) + number) % 3:
+                found.append(pytest.param(verb, fault, EVERY, id=name, marks=pytest.mark.sweep))
+            else:
+                found.append(pytest.param(verb, fault, few, id=name))
+                found.append(pytest.param(verb, fault, EVERY, id=f"{name}-every call", marks=pytest.mark.full))
+    return found
+
+
+@pytest.mark.parametrize(("verb", "fault", "calls"), rows(FAULTS, 3))
+def test_calls(
+    verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
     walking = Walking(verb, quick_folder)
-    for at in range(1, MOST_CALLS):
+    for at in range(calls[0], MOST_CALLS, calls[1]):
         disk = walking.run(fault, at)
         for lost in range(1, 10):
             if fault.kind != "power" or disk.undone < lost - 1:
@@ -181,11 +192,16 @@ def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: p
     raise AssertionError("the verb makes more calls than this test walks through")
 
 
+# with the default action, as where these functions are called from a program; every second verb has the other signal
+SIGNALLED = [row for row in rows(SIGNALS, 9) if SIGNALS[VERBS.index(row.values[0]) % 2] == row.values[1]]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("verb", [pytest.param(verb, id=verb.name, marks=sampled(verb, 0, 3)) for verb in VERBS])
-def test_a_signal_at_every_call(verb: Verb, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the default action, as where these functions are called from a program; every second verb has the other."""
-    test_every_call(verb, SIGNALS[VERBS.index(verb) % 2], quick_folder, monkeypatch)
+@pytest.mark.parametrize(("verb", "fault", "calls"), SIGNALLED)
+def test_a_signal_at_calls(
+    verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_calls(verb, fault, calls, quick_folder, monkeypatch)
 
 
 TO_ANOTHER = [verb for verb in VERBS if verb.target != "m.onnx"]

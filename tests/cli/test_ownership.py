@@ -286,16 +286,6 @@ def test_what_is_no_regular_file_is_written_to(folder: Path) -> None:
     assert wrong == [] and done.stdout.endswith("done\n"), done.stdout[-300:] + done.stderr[-2000:]
 
 
-def test_weights_from_a_pipe(folder: Path) -> None:
-    """Refused, or read: but it ends."""
-    os.mkfifo("pipe.pt")
-    words = [*EXPORT, "--weights", "pipe.pt", "-o", "out.onnx"]
-    command = [sys.executable, "-m", "purexport", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=30)
-    assert done.returncode == 2 and "pipe.pt" in done.stderr
-
-
 # ---- what an export finds out before it begins
 
 

@@ -114,8 +114,9 @@ print(json.dumps(results))
 """
 
 
-def _runs(where: str) -> dict[str, list[object]]:
-    rows = [argv for argv, _ in ANSWERS]
+def _runs(where: str, every: int = 1) -> dict[str, list[object]]:
+    """What becomes of every so many of the rows."""
+    rows = [argv for argv, _ in ANSWERS[::every]]
     command = [sys.executable, "-c", RUNS, json.dumps([row.split() for row in rows]), where]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     return dict(zip(rows, json.loads(done.stdout), strict=True))
@@ -127,9 +128,10 @@ def test_a_closed_pipe_does_not_change_the_answer(files: Path) -> None:
     assert [argv for argv, (_, text) in found.items() if text] == [argv for argv, status in ANSWERS if status == 2]
 
 
-def test_a_full_standard_output_is_an_error(files: Path) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.full)])
+def test_a_full_standard_output_is_an_error(every: int, files: Path) -> None:
     """One line, which is an object with `--json`."""
-    for argv, (status, text) in _runs("/dev/full").items():
+    for argv, (status, text) in _runs("/dev/full", every).items():
         error = "none.onnx: No such file or directory" if "none" in argv else "standard output: No space left on device"
         if "--json" in argv:
             assert isinstance(text, str)
@@ -268,14 +270,21 @@ def test_a_model_that_ends_the_process(
     assert not list(tmp_path.glob("*.onnx"))
 
 
-def test_a_module_that_reads_the_command_line(tmp_path: Path) -> None:
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in the current folder for a module of that name, which is not loaded yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    return tmp_path / "net.py"
+
+
+def test_a_module_that_reads_the_command_line(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The line of the model's own code is named, not that of the library which ends the process."""
-    (tmp_path / "net.py").write_text("import argparse\nargparse.ArgumentParser().parse_args(['--help'])\n")
-    done = subprocess.run(
-        _command("export net.py:Net"), env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "cannot import net.py: it is ended by SystemExit: 0 at net.py:2" in done.stderr.splitlines()[-1]
+    net.write_text("import argparse\nargparse.ArgumentParser().parse_args(['--help'])\n")
+    assert main(["export", "net.py:Net"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "cannot import net.py: it is ended by SystemExit: 0 at net.py:2" in last
 
 
 # Signals ------------------------------------------------------------------------------------------------------------
@@ -294,7 +303,10 @@ def _long(folder: Path) -> None:
         file.truncate(1 << 31)
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+LATER = [SIGNALS[0], *(pytest.param(number, marks=pytest.mark.full) for number in SIGNALS[1:])]
+
+
+@pytest.mark.parametrize("number", LATER, ids=lambda number: number.name)
 def test_a_signal_in_the_middle_of_a_long_save(number: signal.Signals, tmp_path: Path) -> None:
     """The temporary file is gone at once, the old file stays, and the status is what shells expect."""
     (tmp_path / "w.safetensors").write_bytes(b"what was there")
@@ -339,9 +351,20 @@ def _growing(folder: Path, before: set[str]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", SIGNALS[1:], ids=lambda number: number.name)
-def test_a_signal_while_the_model_is_made(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_while_the_model_is_made(
+    number: signal.Signals, net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is no mistake of the model."""
+    net.write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
+    with ended_by_signals():
+        assert main(["export", "net.py:Net"]) == 128 + number
+    assert capsys.readouterr().err == f"purexport export: ended by {number.name}\n"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", SIGNALS[1:], ids=lambda number: number.name)
+def test_a_signal_to_the_process_while_the_model_is_made(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(60)\n")
     with subprocess.Popen(
         _command("export net.py:Net"), env=ENVIRONMENT, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -353,8 +376,15 @@ def test_a_signal_while_the_model_is_made(number: signal.Signals, tmp_path: Path
     assert (process.returncode, err.decode()) == (128 + number, f"purexport export: ended by {number.name}\n")
 
 
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """As under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with ended_by_signals():
+        signal.raise_signal(signal.SIGHUP)
+
+
+@pytest.mark.full
+def test_a_signal_that_is_ignored_does_not_end_the_process(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nraise OSError('still here')\n"
     )

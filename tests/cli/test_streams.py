@@ -102,6 +102,7 @@ def test_wrong_options(argv: list[str], message: str, capfd: pytest.CaptureFixtu
     assert set(os.listdir(folder)) - {"__pycache__"} == {"net.py"}
 
 
+@pytest.mark.full
 def test_a_reader_that_goes_away(folder: Path) -> None:
     """One line, and a status that says so."""
     command = f"{sys.executable} -m purexport export {X[0]} {X[1]} '{X[2]}' -o - | true; echo ${{PIPESTATUS[0]}}"

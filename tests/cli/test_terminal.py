@@ -22,7 +22,17 @@ from purexport.cli.warned import in_our_words
 from tests.inspect.test_tree import SAMPLE_BYTES, sample_model
 
 ROOT = Path(__file__).parents[2]
-RUN = "import sys; from purexport.cli.main import main; sys.exit(main(sys.argv[1:]))"
+END = "-- end --"
+# the command lines are one text for all, since Python and numpy take longer to start than each of them to run
+RUN = f"""
+import json, sys
+from purexport.cli.main import main
+for argv in json.loads(sys.argv[1]):
+    status = main(argv)
+    sys.stdout.flush(), sys.stderr.flush()
+    print({END!r}, flush=True)
+sys.exit(status)
+"""
 WITHOUT_RICH = f"import sys; sys.modules['rich'] = None; {RUN}"
 needs_rich = pytest.mark.skipif(
     find_spec("rich") is None, reason="rich is not installed (pip install 'purexport[cli]')"
@@ -35,8 +45,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "m.onnx"
 
 
-def command(argv: Sequence[object], code: str) -> list[str]:
-    return [sys.executable, "-c", code, *map(str, argv)]
+def command(argvs: Sequence[Sequence[object]], code: str) -> list[str]:
+    return [sys.executable, "-c", code, json.dumps([[str(word) for word in argv] for argv in argvs])]
+
+
+def parted(text: str) -> list[str]:
+    """What each command line has printed."""
+    return text.split(f"{END}\n")[:-1]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -51,17 +66,18 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def in_pipe(*argv: object, code: str = RUN) -> str:
-    done = subprocess.run(command(argv, code), env=environment(), capture_output=True, text=True, check=False)
+def in_pipe(*argvs: Sequence[object], code: str = RUN) -> list[str]:
+    """What a pipe gets of each of the command lines."""
+    done = subprocess.run(command(argvs, code), env=environment(), capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    return done.stdout
+    return parted(done.stdout)
 
 
-def on_terminal(*argv: object, code: str = RUN, **more: str) -> str:
-    """What a terminal of 100 columns gets, stderr too."""
+def on_terminal(*argvs: Sequence[object], code: str = RUN, **more: str) -> list[str]:
+    """What a terminal of 100 columns gets of each of them, stderr too."""
     master, slave = pty.openpty()
     with subprocess.Popen(
-        command(argv, code), env=environment(COLUMNS="100", **more), stdin=slave, stdout=slave, stderr=slave
+        command(argvs, code), env=environment(COLUMNS="100", **more), stdin=slave, stdout=slave, stderr=slave
     ):
         os.close(slave)
         parts = []
@@ -71,7 +87,7 @@ def on_terminal(*argv: object, code: str = RUN, **more: str) -> str:
         except OSError:  # how a terminal says that nobody writes any more
             pass
     os.close(master)
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    return parted(b"".join(parts).decode().replace("\r\n", "\n"))
 
 
 def bare(text: str) -> str:
@@ -80,24 +96,25 @@ def bare(text: str) -> str:
 
 
 VERBS = [("show",), ("stat",), ("inspect",), ("check", "--parsers")]
-NAMES = [verb[0] for verb in VERBS]
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=NAMES)
-def test_a_pipe_gets_the_same_with_and_without_rich(verb: tuple[str, ...], file: Path) -> None:
-    text = in_pipe(*verb, file)
-    assert text == in_pipe(*verb, file, code=WITHOUT_RICH)
-    assert "\x1b" not in text and text.isascii()
+def test_a_pipe_gets_the_same_with_and_without_rich(file: Path) -> None:
+    argvs = [(*verb, file) for verb in VERBS]
+    texts = in_pipe(*argvs)
+    assert len(texts) == len(VERBS) and all(texts) and texts == in_pipe(*argvs, code=WITHOUT_RICH)
+    assert "\x1b" not in "".join(texts) and "".join(texts).isascii()
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=NAMES)
-def test_a_terminal_without_rich(verb: tuple[str, ...], file: Path) -> None:
+def test_a_terminal_without_rich(file: Path) -> None:
     """The lines of the pipe, cut to its width, with colours."""
-    text, plain = on_terminal(*verb, file, code=WITHOUT_RICH), in_pipe(*verb, file)
-    assert "\x1b[" in text
-    for shown, whole in zip(bare(text).splitlines(), plain.splitlines(), strict=True):
-        assert shown == whole or (shown.endswith("...") and whole.startswith(shown[:-3]))
-    assert bare(text) == on_terminal(*verb, file, code=WITHOUT_RICH, NO_COLOR="1")
+    argvs = [(*verb, file) for verb in VERBS]
+    texts = on_terminal(*argvs, code=WITHOUT_RICH)
+    without_colours = on_terminal(*argvs, code=WITHOUT_RICH, NO_COLOR="1")
+    for text, plain, bleak in zip(texts, in_pipe(*argvs), without_colours, strict=True):
+        assert "\x1b[" in text
+        for shown, whole in zip(bare(text).splitlines(), plain.splitlines(), strict=True):
+            assert shown == whole or (shown.endswith("...") and whole.startswith(shown[:-3]))
+        assert bare(text) == bleak
 
 
 # what a terminal with rich shows of a verb, whatever lies between
@@ -122,20 +139,21 @@ TABLES = [
 
 
 @needs_rich
-@pytest.mark.parametrize(("verb", "parts"), TABLES, ids=[row[0] for row in TABLES])
-def test_a_terminal_with_rich(verb: str, parts: list[str], file: Path) -> None:
-    text = on_terminal(verb, file)
-    assert "\x1b[" in text
-    flat = " ".join(bare(text).split())
-    for part in parts:
-        assert part in flat, (part, flat)
-    assert max(map(len, bare(text).splitlines())) <= 100
-    assert " ".join(on_terminal(verb, file, NO_COLOR="1").split()) == flat  # columns without colours
+def test_a_terminal_with_rich(file: Path) -> None:
+    argvs = [(verb, file) for verb, _ in TABLES]
+    texts, without_colours = on_terminal(*argvs), on_terminal(*argvs, NO_COLOR="1")
+    for (verb, parts), text, bleak in zip(TABLES, texts, without_colours, strict=True):
+        assert "\x1b[" in text, verb
+        flat = " ".join(bare(text).split())
+        for part in parts:
+            assert part in flat, (part, flat)
+        assert max(map(len, bare(text).splitlines())) <= 100
+        assert " ".join(bleak.split()) == flat  # columns without colours
 
 
 @needs_rich
 def test_a_terminal_that_can_do_nothing_gets_what_a_pipe_gets(file: Path) -> None:
-    assert on_terminal("show", file, TERM="dumb") == in_pipe("show", file)
+    assert on_terminal(("show", file), TERM="dumb") == in_pipe(("show", file))
 
 
 @pytest.mark.parametrize("code", [pytest.param(RUN, marks=needs_rich), WITHOUT_RICH], ids=["rich", "without"])
@@ -144,10 +162,11 @@ def test_names_do_not_move_the_cursor(code: str, tmp_path: Path) -> None:
     assert model.graph is not None
     model.graph.node[0].output[0] = model.graph.input[0].name = "[red]a[/red]\x1b[2J\x07"
     (tmp_path / "m.onnx").write_bytes(ps.dumps(model))
-    for verb in ("show", "stat", "inspect"):
-        text = on_terminal(verb, tmp_path / "m.onnx", code=code)
+    texts = on_terminal(*((verb, tmp_path / "m.onnx") for verb in ("show", "stat", "inspect")), code=code)
+    assert len(texts) == 3
+    for text in texts:
         assert "\x1b[2J" not in text and "\x07" not in text
-    assert "[red]a[/red]\\x1b[2J\\x07" in bare(on_terminal("show", tmp_path / "m.onnx", code=code))
+    assert "[red]a[/red]\\x1b[2J\\x07" in bare(texts[0])
 
 
 EVIL = "a\u202eb\u2066\u200b\ufeff\u061c\u2028\U000e0041\xad\x1b[2J\x85\nforged"
@@ -288,24 +307,36 @@ class Net(torch.nn.Module):
 """
 
 
-def test_a_warning_is_one_line_in_our_words_once(tmp_path: Path) -> None:
-    """Also where a progress line is drawn: the warning takes its place, and it is drawn again below."""
+WARNED = [
+    "purexport export: warning: net.py:7: first second",
+    "purexport export: warning: net.py:8: the code decides on the content of a tensor, and the file has only the "
+    "way that the example took (torch.where, torch.cond or a script keeps both)",
+]
+WARNING = ["export", "net.py:Net", "--input", "x=float32[2]", "--capture", "trace", "-o", "m.onnx"]
+
+
+def test_a_warning_is_one_line_in_our_words_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "net", raising=False)
     (tmp_path / "net.py").write_text(WARNS)
-    command = ["export", "net.py:Net", "--input", "x=float32[2]", "--capture", "trace", "-o"]
-    code = RUN.replace("sys.exit", f"import os; os.chdir({str(tmp_path)!r}); sys.exit")
-    lines = [
-        "purexport export: warning: net.py:7: first second",
-        "purexport export: warning: net.py:8: the code decides on the content of a tensor, and the file has only the "
-        "way that the example took (torch.where, torch.cond or a script keeps both)",
-    ]
-    names = ["a.onnx", "b.onnx"]
-    words = [sys.executable, "-c", code, *command, names[0]]
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()) == (0, lines)
-    text = bare(on_terminal(*command, names[1], code=code))
-    drawn = [part for part in re.split(r"[\r\n]+", text) if part.strip()]
+    assert main(WARNING) == 0
+    assert capsys.readouterr().err.splitlines() == WARNED
+
+
+@pytest.mark.full
+def test_a_warning_where_a_progress_line_is_drawn(tmp_path: Path) -> None:
+    """The warning takes its place, and it is drawn again below; in a pipe there are the warnings alone."""
+    (tmp_path / "net.py").write_text(WARNS)
+    code = f"import os; os.chdir({str(tmp_path)!r})\n{RUN}"
+    done = subprocess.run(command([WARNING], code), env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (0, WARNED)
+    [text] = on_terminal([*WARNING, "--force"], code=code)
+    drawn = [part for part in re.split(r"[\r\n]+", bare(text)) if part.strip()]
     assert drawn[0] == "capture (1/6)"
-    assert drawn[1:3] == lines
+    assert drawn[1:3] == WARNED
     assert drawn[3].startswith("functionalize")
 
 
@@ -330,6 +361,7 @@ def test_what_torchs_tracer_says_in_our_words(function: Callable[[torch.Tensor],
 
 
 def test_an_error_begins_in_red(tmp_path: Path) -> None:
-    text = on_terminal("show", tmp_path / "none.onnx")
+    [text] = on_terminal(("show", tmp_path / "none.onnx"))
     assert text.startswith("\x1b[31mpurexport show:\x1b[0m ") and "none.onnx: No such file" in text
-    assert on_terminal("show", tmp_path / "none.onnx", NO_COLOR="1").startswith("purexport show: ")
+    [text] = on_terminal(("show", tmp_path / "none.onnx"), NO_COLOR="1")
+    assert text.startswith("purexport show: ")

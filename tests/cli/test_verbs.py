@@ -421,14 +421,27 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.parametrize(("package", "argv", "text"), MISSING, ids=[f"{row[0]} {' '.join(row[1])}" for row in MISSING])
-def test_a_package_is_missing(package: str, argv: Sequence[str], text: str, folder: Path) -> None:
-    """One line, which says what to install."""
+def test_a_package_is_missing(
+    package: str,
+    argv: Sequence[str],
+    text: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line, which says what to install. Where torch is there, it is loaded already: no other process is needed."""
     ps.save(ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g")), "good.onnx")
     (folder / "lm").mkdir()
     (folder / "lm" / "config.json").write_text('{"model_type": "llama"}')
-    done = process([sys.executable, "-c", WITHOUT, package, *argv])
-    assert done.returncode == (1 if package == "transformers" else 2) and done.stdout == ""
-    assert done.stderr.count("\n") == 1 and text in done.stderr and "--traceback" not in done.stderr
+    if package == "torch":
+        done = process([sys.executable, "-c", WITHOUT, package, *argv])
+        status, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        monkeypatch.setitem(sys.modules, package, None)
+        status = run(*argv)
+        out, err = capsys.readouterr()
+    assert status == (1 if package == "transformers" else 2) and out == ""
+    assert err.count("\n") == 1 and text in err and "--traceback" not in err
 
 
 @pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) or "nothing" for argv, _ in MISTAKES])
@@ -590,6 +603,13 @@ def test_the_unforeseen_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys:
 # Demo -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of three layers stands for ResNet-50, which takes seconds."""
+    layers = [torch.nn.Conv2d(3, 4, 8, stride=8), torch.nn.Flatten(), torch.nn.Linear(4 * 28 * 28, 10)]
+    monkeypatch.setattr("purexport.cli.resnet.resnet50", lambda: torch.nn.Sequential(*layers).eval())
+
+
 def test_demo(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("demo") == 0
     text = capsys.readouterr().out
@@ -598,7 +618,13 @@ def test_demo(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.checker.check_model(folder / "resnet50.onnx", full_check=True)
 
 
-def test_demo_by_torch_export_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.full
+def test_demo_of_the_whole_network_by_torch_export(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("demo", "--capture", "export") == 0
+    assert "result    fine" in capsys.readouterr().out
+
+
+def test_demo_by_torch_export_and_as_json(small: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("demo", "--capture", "export", "--opset", "17", "-o", "r.onnx", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["file"], facts["opset"], facts["capture"], facts["checked"]) == ("r.onnx", 17, "export", True)
@@ -607,14 +633,16 @@ def test_demo_by_torch_export_and_as_json(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_demo_says_no_when_the_results_differ(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "TOLERANCE", -1.0)
     assert run("demo") == 1
     assert "onnxruntime and torch differ" in capsys.readouterr().out
 
 
-def test_demo_without_onnxruntime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_without_onnxruntime(
+    small: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "onnxruntime" else object())
     assert run("demo") == 0
     assert "not run   onnxruntime is not installed: pip install onnxruntime" in capsys.readouterr().out
@@ -676,7 +704,7 @@ def process(command: Sequence[str], **options: object) -> subprocess.CompletedPr
 
 
 def test_python_m_purexport() -> None:
-    done = process([sys.executable, "-m", "purexport", "export", "Net"])
+    done = process([sys.executable, "-m", "purexport", "show"])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert process([sys.executable, "-m", "purexport", "--version"]).stdout.startswith("purexport ")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 
 import pytest
 
 from fuzz.programs.program import Draw, Program, Step
-from fuzz.programs.routes import run
+from fuzz.programs.routes import ROUTES, run
 
 Kind = tuple[str, tuple[int | str, ...]]
 
@@ -632,8 +633,23 @@ v3 = v0.flatten()
 ]
 
 
-@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
-def test_found(found: Found) -> None:
-    outcome = run(found.program())
+def few(found: Found) -> tuple[str, ...]:
+    """By trace and by one of the other routes; all routes, where one may refuse the program."""
+    if found.refused != Found.refused:
+        return ROUTES
+    return "trace", ROUTES[1 + zlib.crc32(found.name.encode()) % 2]
+
+
+ROWS = [
+    pytest.param(found, routes, id=f"{found.name}{suffix}", marks=marks)
+    for found in FOUND
+    for routes, suffix, marks in [(few(found), "", ()), (ROUTES, "-all routes", pytest.mark.full)]
+    if routes != few(found) or not marks
+]
+
+
+@pytest.mark.parametrize(("found", "routes"), ROWS)
+def test_found(found: Found, routes: tuple[str, ...]) -> None:
+    outcome = run(found.program(), routes)
     assert outcome.findings == []
     assert set(outcome.routes.values()) & {"exported", found.refused}

@@ -2,8 +2,8 @@
 
 Strategy: `fuzz/patterns.py` repeats, `fuzz/readers.py` reads, `fuzz/counted.py` judges counts of steps, which
 `fuzz/steps.py` gets from copies of our modules that count, work hidden in C included. Counts do not depend on the
-machine, so small files suffice. By default a part of all pairs runs, and each pair that was quadratic once; the rest
-is `pytest -m sweep tests/fuzz/test_growth.py`, or `python -m fuzz.counted`. The sweep also measures time on larger
+machine, so small files suffice. By default each pair runs that was quadratic once, with `-m full` a part of all; the
+rest is `pytest -m sweep tests/fuzz/test_growth.py`, or `python -m fuzz.counted`. The sweep also measures time on larger
 files, with wide margins, for what counts do not see: regular expressions, comparisons in dictionaries, the system.
 """
 
@@ -36,8 +36,9 @@ def counted(*arguments: str) -> str:
     return done.stdout
 
 
-def test_steps_of_readers() -> None:
-    shown = counted("--size", "48", "--part", f"0/{PARTS}")
+@pytest.mark.parametrize(("size", "part"), [("32", "named"), pytest.param("48", f"0/{PARTS}", marks=pytest.mark.full)])
+def test_steps_of_readers(size: str, part: str) -> None:
+    shown = counted("--size", size, "--part", part)
     assert shown.endswith(" held, 0 are too steep\n"), shown
 
 
@@ -149,6 +150,7 @@ def test_what_is_counted(form: str, source: str, quadratic: bool) -> None:
     assert steep(counts) is quadratic, counts
 
 
+@pytest.mark.full
 def test_steps_do_not_depend_on_the_run() -> None:
     arguments = ("--size", "8", "--pattern", "chain", "--reader", "stat --duplicates", "--show")
     assert counted(*arguments) == counted(*arguments)

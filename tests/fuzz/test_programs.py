@@ -34,7 +34,10 @@ PLAIN = Program(
 )
 
 
-@pytest.mark.parametrize("seed", [f"tests:{number}" for number in range(12)])
+SEEDS = [pytest.param(f"tests:{number}", marks=pytest.mark.full if number >= 4 else ()) for number in range(12)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_program(seed: str) -> None:
     outcome = run(make(seed))
     assert outcome.findings == []
@@ -161,6 +164,7 @@ def test_refusals_name_codes_that_are() -> None:
     assert named <= set(CODES)
 
 
+@pytest.mark.full
 def test_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["programs", "--seed", "tests:1", "--out", str(tmp_path)]) == 0
     assert "programs: 1 programs" in capsys.readouterr().out

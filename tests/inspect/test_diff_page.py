@@ -207,6 +207,7 @@ def test_the_list_jumps_to_the_places(window: Browser, tmp_path: Path, capsys: p
 
 
 @needs_browser
+@pytest.mark.full
 def test_a_narrow_window_shows_one_part_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seen = """return ["list-box", "a-side", "b-side", "difference"].filter((id) => {
         const box = document.getElementById(id).getBoundingClientRect();

@@ -293,7 +293,7 @@ def test_the_page_reads_any_bytes_as_inspect_does(opened: Opened) -> None:
     const facts = { ...page.facts, ranges: [0, size], size };
     page.bytes = new page.bytes.constructor(facts, octets);
     """
-    for seed in range(150):
+    for seed in range(75):
         data = wire_bytes(seed)
         assert window.run(swap + WALK, list(data)) == rows_of(Bytes(data)), data.hex()
 
@@ -336,7 +336,7 @@ return names.filter(seen).concat(document.documentElement.scrollWidth > innerWid
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [390, 700])
+@pytest.mark.parametrize("width", [390, pytest.param(700, marks=pytest.mark.full)])
 def test_a_narrow_window_shows_one_part_at_a_time(width: int, tmp_path: Path) -> None:
     tabs = ["tab-fields", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex"]
     with Browser(width, 844) as window:
@@ -514,7 +514,7 @@ def scrolled(window: Browser, count: int) -> dict[str, float]:
 
 @needs_browser
 def test_only_what_is_in_sight_is_drawn(opened: Opened) -> None:
-    scrolled(opened(chain_of(3000)), 3000)
+    scrolled(opened(chain_of(1000)), 1000)
 
 
 @needs_browser

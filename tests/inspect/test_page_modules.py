@@ -180,7 +180,10 @@ def test_what_tools_put_between_stays_in_its_module(opened: Opened) -> None:
     assert window.run("return [...page.graph.view.vertexOf]") == [0, 0, 0, 0, 1, 2]
 
 
-@pytest.mark.parametrize(("count", "least", "most"), [(9, 90, 95), (20, 4, 40), (200, 4, 40), (1000, 4, 40)])
+@pytest.mark.parametrize(
+    ("count", "least", "most"),
+    [(9, 90, 95), (20, 4, 40), (200, 4, 40), pytest.param(1000, 4, 40, marks=pytest.mark.full)],
+)
 def test_a_large_network_opens_as_few_boxes(count: int, least: int, most: int, opened: Opened) -> None:
     """Up to a hundred nodes all are there. Many layers side by side are ranges."""
     window = opened(layers(count))

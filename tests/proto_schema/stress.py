@@ -546,14 +546,17 @@ def run(name: str, rounds: int, seed: int, locks: bool, place: Path) -> dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("scenario", nargs="+", choices=SCENARIOS)
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without-locks", action="store_true", help="as on a file system that has none")
     asked = parser.parse_args()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with TemporaryDirectory(dir=memory) as place:
-        found = run(asked.scenario, asked.rounds, asked.seed, not asked.without_locks, Path(place))
+        found = {
+            name: run(name, asked.rounds, asked.seed, not asked.without_locks, Path(place, name))
+            for name in asked.scenario
+        }
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 

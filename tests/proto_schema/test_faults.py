@@ -1,4 +1,4 @@
-"""Saves on a disk that fails, is interrupted or stops at any one call, walked through every call.
+"""Saves on a disk that fails, is interrupted or stops at any one call: each third by default, with `-m full` every one.
 
 The invariant: the folder loads as the old model or as the new one, whole. After an error nothing else is in it than
 before; after a kill there may be temporary files, and data files that the new model would have referred to.
@@ -157,18 +157,30 @@ class Walking:
             assert same(held(self.folder / "backup.onnx"), OLD)
 
 
+EVERY = (1, 1)  # the first call that is met, and how far the next is
+
+
+def sampled(number: int, apart: int) -> tuple[int, int]:
+    """One call of so many, another one for each fault: the three that end a process meet all calls together."""
+    return 1 + number % apart, apart
+
+
 ROWS = [  # where a copy needs the data, a few kinds show what there is to see
-    pytest.param(walk, fault, marks=pytest.mark.sweep if walk.copied and fault.kind not in ("killed", "power") else ())
-    for walk in WALKS
-    for fault in FAULTS
+    pytest.param(walk, fault, calls, id=f"{walk.name}-{fault}{suffix}", marks=pytest.mark.sweep if is_rare else marks)
+    for place, walk in enumerate(WALKS)
+    for number, fault in enumerate(FAULTS)
+    for is_rare in [walk.copied and fault.kind not in ("killed", "power")]
+    for calls, suffix, marks in [(sampled(place + number, 3), "", ()), (EVERY, "-every call", pytest.mark.full)]
 ]
 
 
-@pytest.mark.parametrize(("walk", "fault"), ROWS, ids=lambda value: getattr(value, "name", str(value)))
-def test_every_call(walk: Walk, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("walk", "fault", "calls"), ROWS)
+def test_calls(
+    walk: Walk, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
     walking = Walking(walk, quick_folder)
-    for at in range(1, MOST_CALLS):
+    for at in range(calls[0], MOST_CALLS, calls[1]):
         disk = walking.save(fault, at)
         for lost in range(1, 20):  # further back, as long as there is more that can be lost
             if fault.kind != "power" or disk.undone < lost - 1:
@@ -179,19 +191,26 @@ def test_every_call(walk: Walk, fault: Fault, quick_folder: Path, monkeypatch: p
     raise AssertionError("the save makes more calls than this test walks through")
 
 
-_DEFAULT = [("external over external", "SIGTERM"), ("shards over external", "SIGHUP")]
+_SIGNALLED = {("external over external", "SIGTERM"), ("shards over external", "SIGHUP")}
 SIGNALLED = [
-    pytest.param(walk, fault, marks=() if (walk.name, fault.kind) in _DEFAULT else pytest.mark.sweep)
+    pytest.param(walk, fault, calls, id=f"{walk.name}-{fault}{suffix}", marks=marks)
     for walk in WALKS
     for fault in SIGNALS
+    for calls, suffix, marks in (
+        [(sampled(0, 9), "", ()), (EVERY, "-every call", pytest.mark.full)]
+        if (walk.name, fault.kind) in _SIGNALLED
+        else [(EVERY, "-every call", pytest.mark.sweep)]
+    )
 ]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize(("walk", "fault"), SIGNALLED, ids=lambda value: getattr(value, "name", str(value)))
-def test_a_signal_at_every_call(walk: Walk, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("walk", "fault", "calls"), SIGNALLED)
+def test_a_signal_at_calls(
+    walk: Walk, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The default action: the process ends at once, without a word."""
-    test_every_call(walk, fault, quick_folder, monkeypatch)
+    test_calls(walk, fault, calls, quick_folder, monkeypatch)
 
 
 def test_the_disk_itself(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def test_is_pickled_and_replaced() -> None:
     assert dataclasses.is_dataclass(item)
 
 
+@pytest.mark.full
 def test_an_export_compiles_no_methods_at_import() -> None:
     """What an export imports takes our decorator; the standard one costs a quarter of the time of a small export."""
     pytest.importorskip("torch")

@@ -160,16 +160,24 @@ BEFORE = ("nothing", "models-of-their-own", "models-that-share")
 
 
 _DEFAULT = ("interrupted after", "killed", "power")
+EVERY = (1, 1)  # the first call that is met, and how far the next is
 WALKS = [
-    pytest.param(before, fault, marks=() if before != "nothing" and fault.kind in _DEFAULT else pytest.mark.sweep)
-    for before in BEFORE
-    for fault in FAULTS
+    pytest.param(before, fault, calls, id=f"{before}-{fault}{suffix}", marks=marks)
+    for place, before in enumerate(BEFORE)
+    for number, fault in enumerate(FAULTS)
+    for calls, suffix, marks in (
+        [((1 + (place + number) % 3, 3), "", ()), (EVERY, "-every call", pytest.mark.full)]
+        if before != "nothing" and fault.kind in _DEFAULT
+        else [(EVERY, "-every call", pytest.mark.sweep)]
+    )
 ]
 
 
-@pytest.mark.parametrize(("before", "fault"), WALKS, ids=str)
-def test_every_call(before: str, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault at each call of the system in turn: each model is the old or the new one, and nothing else is left."""
+@pytest.mark.parametrize(("before", "fault", "calls"), WALKS)
+def test_calls(
+    before: str, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each call in turn, by default each third: each model is the old or the new one, and nothing else is left."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
     folder = quick_folder / "folder"
     folder.mkdir()
@@ -182,7 +190,7 @@ def test_every_call(before: str, fault: Fault, quick_folder: Path, monkeypatch: 
     lay_out_few(folder)
     others = Watched(folder, content)
     new = models(NEW)
-    for at in range(1, 200):
+    for at in range(calls[0], 200, calls[1]):
         lost = 0
         while True:
             for name in set(os.listdir(folder)) - others.names:

@@ -92,10 +92,11 @@ def deep(levels: int) -> Build:
     """Graphs in attributes of nodes of graphs, of which only a hand-made file can have so many."""
 
     def build(_: Path) -> bytes:
-        data = b""
+        heads, size = [], 0  # the innermost first: to join the data at each level would take quadratic time
         for level in range(levels - 1, 0, -1):  # node in graph, attribute in node, graph in attribute, ...
-            data = varint((1, 5, 6)[(level - 1) % 3] << 3 | 2) + varint(len(data)) + data
-        return varint(7 << 3 | 2) + varint(len(data)) + data
+            heads.append(varint((1, 5, 6)[(level - 1) % 3] << 3 | 2) + varint(size))
+            size += len(heads[-1])
+        return b"".join([varint(7 << 3 | 2) + varint(size), *reversed(heads)])
 
     return build
 

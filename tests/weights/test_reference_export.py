@@ -123,8 +123,14 @@ print(json.dumps([plan.memory, (resource.getrusage(resource.RUSAGE_SELF).ru_maxr
 """
 
 
-@pytest.mark.parametrize("external", [False, True])
-@pytest.mark.parametrize("source", ["memory", "computed", "file"])
+SAVED = [
+    pytest.param(source, external, marks=pytest.mark.full if (source == "computed") != external else ())
+    for source in ("memory", "computed", "file")
+    for external in (False, True)
+]
+
+
+@pytest.mark.parametrize(("source", "external"), SAVED)
 def test_a_save_takes_no_more_memory_than_planned(source: str, external: bool, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SAVES, str(100 << 20), source, str(external)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
