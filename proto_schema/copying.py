@@ -162,12 +162,7 @@ class Sources:
         if id(data) in self._seen:
             return
         self._seen[id(data)] = data
-        with suppress(
-            OSError
-        ):  # a file that is gone, or has another in its place, is the same as ever where it is mapped
-            found = stamp_of(os.stat(data.path))
-            if found[:2] == data.stamp[:2] and found != data.stamp:
-                raise changed(data.path)
+        data.expect_unchanged()
 
     def stamp(self, data: BytesLike) -> Stamp | None:
         """The stamp of the file that a payload lies in, which `look` has seen; None where it lies in none."""

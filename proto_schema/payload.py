@@ -15,6 +15,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -105,6 +106,16 @@ class FileMap(mmap.mmap):
         made.path = os.path.abspath(path)
         made.stamp = stamp_of(os.fstat(descriptor))
         return made
+
+    def expect_unchanged(self) -> None:
+        """Raises ExternalDataError if somebody has written into the file: its bytes are no longer those of before.
+
+        A file that is gone, or has another in its place, is the same as ever where it is mapped.
+        """
+        with suppress(OSError):
+            found = stamp_of(os.stat(self.path))
+            if found[:2] == self.stamp[:2] and found != self.stamp:
+                raise changed(self.path)
 
     def went_past(self, size: int) -> None:
         """Says that a reader is done with a piece of so many bytes, or has left it out: not many pages stay resident.
@@ -292,8 +303,16 @@ def byte_view(data: object) -> memoryview:
 def pieces(view: memoryview, limit: int = CHUNK) -> Iterator[memoryview]:
     """A byte view cut into views of at most `limit` bytes."""
     for start in range(0, view.nbytes, limit):
+        expect_unchanged(view)
         yield view[start : start + limit]
         went_past(view, limit)
+    expect_unchanged(view)
+
+
+def expect_unchanged(data: object) -> None:
+    """`FileMap.expect_unchanged` of the mapping that a view is of; nothing for other objects."""
+    if isinstance(data, memoryview) and isinstance(data.obj, FileMap):
+        data.obj.expect_unchanged()
 
 
 def went_past(view: memoryview, size: int) -> None:
@@ -328,7 +347,8 @@ def _counted(data: Payload, limit: int) -> Iterator[memoryview]:
 def contiguous(data: BytesLike) -> memoryview | bytes:
     """The bytes of a payload or bytes-like object in one buffer: a view where they are in memory already."""
     if isinstance(data, FileRange) and isinstance(data.source, mmap.mmap):
-        return memoryview(data.source)[data.offset : data.offset + data.nbytes]
+        data = memoryview(data.source)[data.offset : data.offset + data.nbytes]
+    expect_unchanged(data)
     return data.tobytes() if isinstance(data, Payload) else byte_view(data)
 
 

@@ -21,6 +21,7 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.compute.call import Call, MisuseError, Typed, Value
 from proto_schema.compute.rows import Row, table
 from proto_schema.dtypes import DTYPES
+from proto_schema.errors import ExternalDataError
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import OpSchema
 from proto_schema.reference.failures import EvaluationError
@@ -135,7 +136,7 @@ class Program:
         references: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
     ) -> list[Value]:
-        """The values of `outputs`. Raises EvaluationError, which names the node."""
+        """The values of `outputs`. Raises EvaluationError, which names the node, ExternalDataError for a data file."""
         frame = Frame(outer, references or {}, watch)
         values = frame.values
         values.update(self.constants)
@@ -144,7 +145,7 @@ class Program:
         for step in self.steps:
             try:
                 results = _computed(step, frame)
-            except EvaluationError:
+            except (EvaluationError, ExternalDataError):
                 raise
             except _CAUSES as error:
                 raise EvaluationError(_failure(step, frame, error)) from error
