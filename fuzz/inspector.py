@@ -23,8 +23,8 @@ from fuzz.bounds import bounded, folder
 from fuzz.build import Choices
 from fuzz.harness import Harness, Violation, difference
 from fuzz.seeds import models
-from proto_schema.checking.context import domain_of
 from proto_schema.fields import MESSAGE, Message, present
+from proto_schema.graphs.calls import domain_of
 from purexport import inspect
 from purexport.inspect.compare import IGNORABLE
 from purexport.inspect.elements import UNREADABLE, Bytes, Element

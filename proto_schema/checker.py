@@ -16,10 +16,11 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
-from proto_schema.checking.context import Context, Registry, Scope, domain_of
+from proto_schema.checking.context import Context, Registry, Scope
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
 from proto_schema.external import Folder
+from proto_schema.graphs.calls import domain_of
 from proto_schema.helper import find_min_ir_version_for
 from proto_schema.onnx import (
     AttributeProto,

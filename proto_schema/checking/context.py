@@ -8,26 +8,9 @@ from typing import Protocol
 
 from proto_schema.checking.place import Problem
 from proto_schema.external import Folder
-from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
+from proto_schema.graphs.calls import FunctionId, domain_of
+from proto_schema.onnx import FunctionProto, OperatorSetIdProto
 from proto_schema.operators import OpSchema
-
-FunctionId = tuple[str, str, str]
-"""Domain, name, overload."""
-
-
-def domain_of(domain: str | None) -> str:
-    """The domain as the operator history names it: "ai.onnx" is another name of ""."""
-    return "" if domain is None or domain == "ai.onnx" else domain
-
-
-def callee(node: NodeProto) -> FunctionId:
-    """The model-local function that the node calls, if the model has it."""
-    return domain_of(node.domain), node.op_type or "", node.overload or ""
-
-
-def function_id(function: FunctionProto) -> FunctionId:
-    """What nodes call the function by."""
-    return domain_of(function.domain), function.name or "", function.overload or ""
 
 
 def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proto_schema.checking.context import Context, Scope, domain_of, imported
+from proto_schema.checking.context import Context, Scope, imported
 from proto_schema.checking.nodes import check_node
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
+from proto_schema.graphs.calls import domain_of
 from proto_schema.onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from proto_schema.operators import schema
 

@@ -12,9 +12,10 @@ from operator import attrgetter
 
 from proto_schema import operators
 from proto_schema.attributes import FIELD_OF_TYPE
-from proto_schema.checking.context import Context, Scope, callee, domain_of
+from proto_schema.checking.context import Context, Scope
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
+from proto_schema.graphs.calls import callee, domain_of
 from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
 from proto_schema.operators import Formal, OpSchema
 

@@ -22,6 +22,7 @@ from proto_schema.compute.call import Call, MisuseError, Typed, Value
 from proto_schema.compute.rows import Row, table
 from proto_schema.dtypes import DTYPES
 from proto_schema.errors import ExternalDataError
+from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import OpSchema
 from proto_schema.reference.failures import EvaluationError
@@ -343,7 +344,7 @@ class Linker:
         attributes, references = _attributes(node.attribute)
         step = Step(node, tuple(node.input), tuple(node.output), attributes, references, opsets)
         domain, name = node.domain or "", node.op_type or ""
-        function = self.functions.get((domain, name, node.overload or ""))
+        function = self.functions.get(callee(node))
         if function is None:
             for value in attributes.values():
                 for graph in value if isinstance(value, list) else [value]:

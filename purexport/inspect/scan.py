@@ -18,13 +18,13 @@ from itertools import islice
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.checking.context import callee, domain_of, function_id
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.datafiles import expected_size
 from proto_schema.errors import DecodeError, ExternalDataError
 from proto_schema.external import entries
 from proto_schema.fields import MESSAGE, Message, present
+from proto_schema.graphs.calls import callable_functions, callee, domain_of, function_id, is_shadowed
 from proto_schema.graphs.names import as_text
 from proto_schema.inlining.engine import refuse_too_many
 from proto_schema.inlining.versions import all_nodes
@@ -45,6 +45,7 @@ RULES: dict[str, tuple[str, str]] = {
     "external-claim": ("high", "external data that is shorter than the model says, or said in no proper way"),
     "tensor-claim": ("high", "a shape that does not fit the data"),
     "recursive-functions": ("high", "functions that call themselves"),
+    "shadowed-operator": ("high", "a function that is named like an operator of the standard, which runs instead"),
     "call-expansion": ("high", "function calls that multiply beyond any real model"),
     "script-in-text": ("high", "a text that looks like a script"),
     "repeated-field": ("medium", "a field that is there twice, of which readers take one"),
@@ -52,6 +53,7 @@ RULES: dict[str, tuple[str, str]] = {
     "unknown-operator": ("medium", "an operator that the standard does not have"),
     "unknown-domain": ("medium", "operators that a runtime must get from elsewhere"),
     "deceptive-text": ("medium", "invisible or control characters in a name"),
+    "function-of-runtime": ("medium", "a function in the domain of a runtime, whose own operator may run instead"),
     "deep-nesting": ("medium", "graphs in graphs, deeper than models are"),
     "external-missing": ("medium", "external data that is not there"),
     "url-in-text": ("low", "an address in a text"),
@@ -280,7 +282,14 @@ def _steps(folder: str, location: str) -> Iterator[str]:
 
 
 def _scan_calls(made: Scan, model: ModelProto) -> None:
-    functions = {function_id(function): function for function in model.functions}
+    functions = callable_functions(model.functions)
+    for place, function in enumerate(model.functions):
+        name = as_text(function.name)
+        if is_shadowed(function_id(function)):
+            text = f"{name!r}: runtimes compute the operator; tools that take the nodes below compute something else"
+            made.add("shadowed-operator", f"functions[{place}]", text)
+        elif domain_of(function.domain) in _RUNTIME_DOMAINS:
+            made.add("function-of-runtime", f"functions[{place}]", f"{name!r} of the domain {function.domain!r}")
     official = set(ps.operators.domains())
     used: dict[tuple[str, str], tuple[int, str]] = {}
     owners: list[tuple[str, list[NodeProto]]] = [("graph.node", model.graph.node if model.graph is not None else [])]

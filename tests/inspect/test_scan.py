@@ -18,6 +18,7 @@ from purexport.inspect.scan import RULES, SEVERITIES, scan
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> '
 PLAIN = HEAD + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+OWN = '<domain: "{}", opset_import: ["": 21]> {} (a, b) => (c) {{ c = Sub(a, b) }}'
 F = '<domain: "d", opset_import: ["": 21, "d": 1]> '
 
 
@@ -82,6 +83,9 @@ PLANTED: list[tuple[str, Any, str]] = [  # (rule, the file, a part of what is sa
     ("unknown-operator", PLAIN.replace("Add", "Addd"), "'Addd' of the domain 'ai.onnx', 1 node"),
     ("unknown-domain", PLAIN.replace("Add", "evil.Add"), "'Add' of the domain 'evil', 1 node"),
     ("runtime-domain", PLAIN.replace("Add", "com.microsoft.Gelu"), "'Gelu' of the domain 'com.microsoft'"),
+    ("shadowed-operator", PLAIN + OWN.format("ai.onnx", "Add"), "'Add': runtimes compute the operator"),
+    ("shadowed-operator", PLAIN + OWN.format("ai.onnx.ml", "Scaler"), "'Scaler': runtimes compute the operator"),
+    ("function-of-runtime", PLAIN + OWN.format("com.microsoft", "Gelu"), "'Gelu' of the domain 'com.microsoft'"),
     ("recursive-functions", PLAIN.replace("Add(x, w)", "d.f(x)") + F + "f (x) => (y) { y = d.f(x) }", "d::f -> d::f"),
     ("call-expansion", PLAIN.replace("Add(x, w)", "d.f0(x)") + CHAIN, "1,073,741"),
     ("deep-nesting", _nested(9), "8 graphs around this one"),
