@@ -86,8 +86,8 @@ class Value:
 
     @property
     def dtype(self) -> int:
-        """The code of the data type, 0 where it is not known or the value is no tensor."""
-        return self.type.dtype if isinstance(self.type, Tensor) else 0
+        """The code of the data type, 0 where it is not known, does not exist, or the value is no tensor."""
+        return self.type.dtype if isinstance(self.type, Tensor) and self.type.dtype in DTYPES else 0
 
     @property
     def shape(self) -> Shape:
