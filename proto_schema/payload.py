@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import UnreadableDataError
 
 CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's memory
 # before Python 3.13 a mapping keeps a descriptor open, of which a process has few
@@ -102,7 +102,10 @@ class FileMap(mmap.mmap):
     @classmethod
     def of(cls, descriptor: int, path: str) -> FileMap:
         """The mapping of an open file that is not empty; `path` is where it can be opened again."""
-        made = cls(descriptor, 0, access=mmap.ACCESS_READ, **_UNTRACKED)
+        try:
+            made = cls(descriptor, 0, access=mmap.ACCESS_READ, **_UNTRACKED)
+        except OSError as error:  # it does not say which file
+            raise OSError(error.errno, error.strerror, path) from error
         made.path = os.path.abspath(path)
         made.stamp = stamp_of(os.fstat(descriptor))
         return made
@@ -188,9 +191,9 @@ def without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def changed(path: str) -> ExternalDataError:
+def changed(path: str) -> UnreadableDataError:
     """The error for a file that is not what it was when the work began."""
-    return ExternalDataError(f"{path} has changed or been replaced since it was opened; start again")
+    return UnreadableDataError(f"{path} has changed or been replaced since it was opened; start again")
 
 
 def file_range(data: BytesLike) -> FileRange | None:

@@ -10,7 +10,7 @@ from hashlib import sha1
 
 from proto_schema.checking.place import Problem
 from proto_schema.copying import read_chunks
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.external import Folder, entries, origin, tensors
 from proto_schema.onnx import ModelProto, StringStringEntryProto, TensorProto
 from proto_schema.payload import went_past
@@ -18,8 +18,8 @@ from proto_schema.payload import went_past
 _DIGITS = frozenset("0123456789abcdefABCDEF")
 
 
-def check_checksums(model: ModelProto, folder: Folder | None) -> None:
-    """The checksums of all external tensors; where neither `folder` nor a file is known, their form alone."""
+def check_checksums(model: ModelProto) -> None:
+    """The checksums of all external tensors; of those that were not loaded from a file, their form alone."""
     found: dict[str, str] = {}
     for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -33,7 +33,7 @@ def check_checksums(model: ModelProto, folder: Folder | None) -> None:
         where = f"tensor {tensor.name or ''!r}: the checksum"
         if len(said.checksum) != 40 or not _DIGITS.issuperset(said.checksum):
             raise Problem(f"{where} {said.checksum!r} is no SHA1 digest, which has 40 hexadecimal digits")
-        place = folder or origin(tensor)
+        place = origin(tensor)
         if place is None:
             continue
         path = place.file(said.location)
@@ -53,6 +53,8 @@ def _digest(folder: Folder, location: str) -> str:
         for chunk in read_chunks(folder.payload(whole)):
             digest.update(chunk)
             went_past(chunk, chunk.nbytes)
+    except UnreadableDataError:
+        raise
     except ExternalDataError as error:
         raise Problem(str(error)) from error
     return digest.hexdigest()

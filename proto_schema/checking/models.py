@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from proto_schema.checking.context import Context, Registry, imported
 from proto_schema.checking.graphs import check_function, check_graph
 from proto_schema.checking.place import Problem, inside
-from proto_schema.external import Folder
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee, function_id, is_shadowed
 from proto_schema.onnx import FunctionProto, ModelProto, NodeProto, Version
 
@@ -21,7 +20,6 @@ DEEPEST_CALLS = 100
 
 def check_model(
     model: ModelProto,
-    folder: Folder | None,
     skip_compatibility: bool,
     custom_domains: bool,
     registry: Registry | None = None,
@@ -37,7 +35,6 @@ def check_model(
         ir_version=ir_version,
         opsets=opsets,
         functions=functions,
-        folder=folder,
         check_custom_domain=custom_domains,
         skip_opset_compatibility_check=skip_compatibility,
         registry=registry,

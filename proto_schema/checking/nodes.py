@@ -90,16 +90,16 @@ def _check_inner(attribute: AttributeProto, context: Context, scope: Scope) -> N
 
     if attribute.t is not None:
         with inside("t"):
-            check_tensor(attribute.t, context.folder)
+            check_tensor(attribute.t)
     if attribute.sparse_tensor is not None:
         with inside("sparse_tensor"):
-            check_sparse_tensor(attribute.sparse_tensor, context.folder)
+            check_sparse_tensor(attribute.sparse_tensor)
     for place, tensor in enumerate(attribute.tensors):
         with inside("tensors", place):
-            check_tensor(tensor, context.folder)
+            check_tensor(tensor)
     for place, sparse in enumerate(attribute.sparse_tensors):
         with inside("sparse_tensors", place):
-            check_sparse_tensor(sparse, context.folder)
+            check_sparse_tensor(sparse)
     if attribute.g is None and not attribute.graphs:
         return
     inner = replace(context, main_graph=False)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import DTYPES
-from proto_schema.errors import bounded
+from proto_schema.errors import UnreadableDataError, bounded
 from proto_schema.inference.types import Shape, Tensor, Type, known_shape
 from proto_schema.onnx import AttributeProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
@@ -120,6 +120,8 @@ class Value:
 
             try:
                 return to_array(self.held)
+            except UnreadableDataError:
+                raise
             except ValueError:  # external data that is not there
                 return None
         sizes = self.sizes

@@ -13,7 +13,7 @@ from typing import Any
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import element_count
-from proto_schema.errors import bounded
+from proto_schema.errors import UnreadableDataError, bounded
 from proto_schema.graphs.calls import callable_functions, callee
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site, check_inputs
@@ -535,5 +535,7 @@ def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
 
     try:
         return content_of(to_array(tensor))
+    except UnreadableDataError:
+        raise
     except ValueError:  # external data that is not there: the shape is all that is known
         return None

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.dtypes import DTYPES
+from proto_schema.errors import UnreadableDataError
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization import floats, integers
@@ -197,6 +198,8 @@ class Quantized:
 
         try:
             yield from in_order(self._pieces(), work, self.scheme.threads)
+        except UnreadableDataError:
+            raise
         except ValueError as error:
             raise ValueError(
                 f"weight {self.name!r} cannot be quantized: {error}; leave it out with exclude={self.name!r}"

@@ -190,6 +190,9 @@ def _judge(error: Exception) -> tuple[int, str]:
         return 2, "\n".join([_one_line(str(error)), *map(_kept, error.more[:_MOST_LINES])])
     if isinstance(error, ValueError):
         return 2, _one_line(str(error))
+    if isinstance(error, MemoryError):
+        more = f" ({error})" if str(error) else ""
+        return 2, _one_line(f"there is not enough memory for this{more}; free some, or raise its limit (ulimit -v)")
     if isinstance(error, OSError):
         near = near_file(error.filename) if isinstance(error, FileNotFoundError) else ""
         return 2, _one_line(f"{error.filename}: {error.strerror}{near}" if error.filename else str(error))

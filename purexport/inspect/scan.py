@@ -22,7 +22,7 @@ from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.datafiles import expected_size
 from proto_schema.errors import DecodeError, ExternalDataError
-from proto_schema.external import entries
+from proto_schema.external import NOT_THERE, entries
 from proto_schema.fields import MESSAGE, Message, present
 from proto_schema.graphs.calls import callable_functions, callee, domain_of, function_id, is_shadowed
 from proto_schema.graphs.names import as_text
@@ -246,6 +246,8 @@ def _scan_external(made: Scan, tensor: TensorProto, path: str, folder: str, data
     try:
         found = os.lstat(place)
     except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
         made.add("external-missing", path, f"{name!r}: {entry.location!r}: {error.strerror}")
         return
     size = expected_size(tensor)
