@@ -300,3 +300,22 @@ def test_types_of_values_that_moved_are_gone() -> None:
     body.value_info = [value("w", ps.TensorProto.FLOAT, [N, N])]
     found = close(made(nodes, X), "int8", x=drawn(5, N))
     assert "value_info" not in str(found.graph)
+
+
+def test_activations_and_weights_of_nodes() -> None:
+    """Weights and biases in nodes are integers in the file, as those of initializers are."""
+    weight, bias = drawn(8, 3, 3, 3), drawn(8)
+    held = [ps.numpy_helper.from_array(weight, "w"), ps.numpy_helper.from_array(bias, "b")]
+    nodes = [node("Constant", [], [item.name], value=item) for item in held]
+    conv = node("Conv", ["x", "w", "b"], ["y"])
+    x = drawn(4, 3, 9, 9)
+    found = [
+        quantize(source, activations="uint8", calibration={"x": x})
+        for source in (
+            made([*nodes, conv], {"x": (4, 3, 9, 9)}, rank=4),
+            made([conv], {"x": (4, 3, 9, 9)}, rank=4, weights=held),
+        )
+    ]
+    assert ps.dumps(found[0]) == ps.dumps(found[1])
+    assert found[0].graph is not None
+    assert {item.data_type for item in found[0].graph.initializer} >= {ps.TensorProto.INT8, ps.TensorProto.INT32}
