@@ -84,6 +84,7 @@ KNOWN: list[tuple[Excuse, str]] = [
     (_only_ours("is not made in this function"), "an output of a function that nothing makes"),
     (_only_ours(r"^functions\[\d+\].attribute\[\d+\]: '.*' appears more"), "with and without a default"),
     (_only_ours("calls are nested more than 100 deep"), "there it depends on where the search begins"),
+    (_only_ours("is an operator of the standard: nodes"), "a function that no node calls"),
     (_only_ours("is not UTF-8"), "a name that is no text"),
     (_only_ours("is a segment of a tensor"), "no tool writes segments"),
     (_only_ours(r"put: the call has \d+ (in|out)puts; the function .* has"), "a call with more than a function takes"),

@@ -3,7 +3,7 @@
 The first bytes of an input choose the tool and its arguments, the rest is the file. What holds: elements cover every
 byte once and lie inside; a path leads back to its element; sizes add up; a file is refused exactly where the readers'
 forms say so, and canonical exactly where they find nothing; what edit, canonicalize, extract and salvage write loads,
-and says what it should; the file itself is as it was.
+and says what it should; the file itself is as it was. The verbs have words of their own for whatever is wrong with it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import proto_schema as ps
 from fuzz.bounds import bounded, folder
 from fuzz.build import Choices
 from fuzz.harness import Harness, Violation, difference
+from fuzz.readers import Files, Reader, UnexpectedError, verb, words_missing
 from fuzz.seeds import models
-from proto_schema.checking.context import domain_of
 from proto_schema.fields import MESSAGE, Message, present
+from proto_schema.graphs.calls import domain_of
 from purexport import inspect
 from purexport.inspect.compare import IGNORABLE
 from purexport.inspect.elements import UNREADABLE, Bytes, Element
@@ -335,6 +336,37 @@ def _html(files: _Files, content: bytes, choices: Choices) -> str:
     return f"{page.tensors} {page.whole} {page.unreadable} {page.damage.first_bad < 0}"
 
 
+def _command(files: _Files, _: bytes, choices: Choices) -> str:
+    """A verb, with its own way of reading options and files, and of saying what is wrong."""
+    number = choices.below(len(COMMANDS))
+    paths = Files(files.model.parent)
+    try:
+        COMMANDS[number](paths)
+    except UnexpectedError as error:
+        raise words_missing(error) from error
+    return f"{number}"
+
+
+COMMANDS: tuple[Reader, ...] = tuple(
+    verb(*words)
+    for words in (
+        ("show", "{model}"),
+        ("show", "{model}", "--json"),
+        ("inspect", "{model}", "graph.node[*].attribute[*]"),
+        ("inspect", "{model}", "--json"),
+        ("locate", "{model}", "17"),
+        ("locate", "{model}", "graph.initializer[-1].dims[*]"),
+        ("stat", "{model}", "--duplicates"),
+        ("check", "{model}", "--parsers"),
+        ("diff", "{model}", "{model}"),
+        ("extract", "{model}", "--outputs", "y", "-o", "{out}"),
+        ("extract", "{model}", "--tensor", "w", "-o", "{out}"),
+        ("edit", "{model}", "--rename-value", "x=fresh", "-o", "{out}"),
+        ("canonicalize", "{model}", "-o", "{out}"),
+        ("salvage", "{model}", "-o", "{out}"),
+        ("html", "{model}", "-o", "{out}"),
+    )
+)
 Tool = Callable[[_Files, bytes, Choices], str]
 TOOLS: list[tuple[Tool, tuple[type[Exception], ...]]] = [  # the errors that it documents
     (_tree, ()),
@@ -350,6 +382,7 @@ TOOLS: list[tuple[Tool, tuple[type[Exception], ...]]] = [  # the errors that it 
     (_extract, (ValueError,)),
     (_salvage, (ValueError,)),
     (_html, ()),
+    (_command, ()),
 ]
 
 
@@ -374,6 +407,7 @@ def check(data: bytes) -> str:
 def seeds() -> list[bytes]:
     """A small model for each tool with several arguments, each bundled one for one tool or the other."""
     small = [bytes([tool, 1, way, 0, 0]) + models()[1] for tool in range(len(TOOLS)) for way in range(4)]
+    small += [bytes([len(TOOLS) - 1, way, 0, 0, 0]) + models()[1] for way in range(len(COMMANDS))]
     return small + [bytes([at % len(TOOLS), 1, at % 5, 0, 0]) + data for at, data in enumerate(models()) if at != 1]
 
 

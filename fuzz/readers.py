@@ -8,6 +8,7 @@ documents, a ValueError or OSError, and any other exception is a finding.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import proto_schema as ps
+from fuzz.harness import Violation
 from proto_schema import helper
 from purexport import inspect
-from purexport.cli.main import main
+from purexport.cli.main import WHERE, main
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ class UnexpectedError(AssertionError):
     """A verb ended with an error that nobody documents."""
 
 
+def words_missing(error: UnexpectedError) -> Violation:
+    """The finding, by the kind of the error, without what the file has in it."""
+    kind = re.search(r"([A-Za-z_.]+): ", str(error).partition(": ")[2])
+    return Violation(f"a verb has no words of its own for a {kind[1] if kind else 'fault'}")
+
+
 def verb(*words: str) -> Reader:
     """A verb of the command line; {model}, {other} and {out} stand for the files."""
 
@@ -81,7 +89,7 @@ def verb(*words: str) -> Reader:
         errors = io.StringIO()
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             main([word.format(**paths) if word.startswith("{") else word for word in words])
-        if "(--traceback shows where)" in errors.getvalue():
+        if WHERE in errors.getvalue():
             raise UnexpectedError(errors.getvalue())
 
     return run
@@ -186,4 +194,4 @@ READERS: dict[str, Reader] = {
 
 DOCUMENTED = (ValueError, OSError)
 
-__all__ = ["DOCUMENTED", "READERS", "Files", "Reader", "UnexpectedError", "verb"]
+__all__ = ["DOCUMENTED", "READERS", "Files", "Reader", "UnexpectedError", "verb", "words_missing"]

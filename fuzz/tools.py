@@ -3,11 +3,12 @@
 The first bytes of an input choose the tool and its arguments, the rest is the file. What holds of a result: the given
 model is as it was; the result is encoded and decoded again as the same; where the given model is valid, so is the
 result; it is at the version that was asked for; its text is read back as the same model; what was reported as done was
-done.
+done. The verbs of the command line have words of their own for whatever is wrong with the file.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import tempfile
@@ -22,6 +23,7 @@ import proto_schema as ps
 from fuzz.bounds import bounded, folder
 from fuzz.build import Choices
 from fuzz.harness import Harness, Violation
+from fuzz.readers import Files, Reader, UnexpectedError, verb, words_missing
 from fuzz.seeds import models
 from proto_schema.graphs.names import as_text
 from proto_schema.printer import to_text
@@ -123,6 +125,40 @@ def _scan(model: ps.ModelProto, _: Choices) -> tuple[str, ps.ModelProto | None]:
     return " ".join(sorted({risk.rule for risk in found.risks})), None
 
 
+def _command(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    """A verb, with its own way of reading options and files, and of saying what is wrong."""
+    files = Files(_place())
+    files.write(ps.dumps(model))
+    number = choices.below(len(COMMANDS))
+    try:
+        COMMANDS[number](files)
+    except UnexpectedError as error:
+        raise words_missing(error) from error
+    return f"{number}", None
+
+
+def _fed(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    """What the evaluator says of the operators, and of inputs of each type; no node runs."""
+    with suppress(ps.reference.UnsupportedOperatorError):
+        ps.reference.ReferenceEvaluator(model)
+    bare = copy.deepcopy(model)
+    if bare.graph is not None:
+        bare.graph.node, bare.graph.output = [], []
+    fed = choices.one_of((np.zeros((1, 2), np.float32), np.zeros(1, np.int64), 1, [1.5], "text", None))
+    evaluator = ps.reference.ReferenceEvaluator(bare)
+    evaluator.run([], dict.fromkeys(evaluator.input_names, fed))
+    return f"{len(evaluator.input_names)}", None
+
+
+COMMANDS: tuple[Reader, ...] = (
+    *(verb("convert", "{model}", "--opset", opset, "-o", "{out}") for opset in ("9", "13", "17", "20", "22")),
+    verb("infer", "{model}", "--strict", "-o", "{out}"),
+    verb("check", "{model}", "--full"),
+    verb("scan", "{model}", "--json"),
+    verb("quantize", "{model}", "--type", "int8", "--dry-run"),
+    verb("merge", "{model}", "{model}", "--prefix", "a/", "-o", "{out}"),
+    verb("edit", "{model}", "--opset", "my=2", "-o", "{out}"),
+)
 TOOLS: tuple[Tool, ...] = (
     _infer,
     _convert,
@@ -139,6 +175,8 @@ TOOLS: tuple[Tool, ...] = (
     _quantize,
     _text,
     _scan,
+    _command,
+    _fed,
 )
 
 
@@ -216,11 +254,25 @@ def _experts() -> bytes:
     return ps.dumps(ps.helper.make_model(graph, opset_imports=opsets, ir_version=10))
 
 
+def _of_no_type(op_type: str, code: int) -> bytes:
+    """A node whose inputs are declared to be of a type that does not exist."""
+    make, count = ps.helper.make_tensor_value_info, 3 if op_type == "Attention" else 1
+    names = list("qkv")[:count]
+    inputs = [make(name, code, [1, 2, 3, 4]) for name in names]
+    graph = ps.helper.make_graph([ps.helper.make_node(op_type, names, ["y"])], "g", inputs, [make("y", code, None)])
+    return ps.dumps(ps.helper.make_model(graph, opset_imports=[ps.helper.make_opsetid("", 23)], ir_version=10))
+
+
 def seeds() -> list[bytes]:
     """A model for each tool with several arguments, each bundled one for several tools, and experts to quantize."""
     place = TOOLS.index(_quantize)
     experts = [bytes([place, kind, kind % 3, kind % 2]) + _experts() for kind in range(len(TYPES))]
     small = [bytes([tool, way, way, 0]) + models()[1] for tool in range(len(TOOLS)) for way in range(4)]
+    odd = [_of_no_type(op_type, code) for op_type in ("Attention", "Relu") for code in (-2, 2147483647)]
+    for data in odd:
+        small += [bytes([tool, 6, 0, 0]) + data for tool in range(len(TOOLS))]
+        small += [bytes([TOOLS.index(_command), way, 0, 0]) + data for way in range(len(COMMANDS))]
+        small += [bytes([TOOLS.index(_fed), way, 0, 0]) + data for way in range(6)]
     others = [data for data in models() if data and data != models()[1]]
     return (
         small

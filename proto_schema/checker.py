@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
-from proto_schema.checking.context import Context, Registry, Scope, domain_of
+from proto_schema.checking.context import Context, Registry, Scope
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
-from proto_schema.external import Folder
+from proto_schema.graphs.calls import domain_of
 from proto_schema.helper import find_min_ir_version_for
 from proto_schema.onnx import (
     AttributeProto,
@@ -85,11 +85,9 @@ def check_model(
     the model. `check_custom_domain` refuses operators of unknown domains. `registry`, a
     `defs.Registry`, has schemas of operators beside those of the standard. Raises DecodeError for what is no model.
     """
-    folder = None
     if isinstance(model, (str, os.PathLike)):
         from proto_schema.files import load
 
-        folder = Folder(os.path.dirname(os.path.abspath(model)))
         size = os.path.getsize(model)
         model = load(model)
         if size > MAX_LENGTH:
@@ -98,8 +96,8 @@ def check_model(
             )
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
-    _reported(models.check_model, model, folder, skip_opset_compatibility_check, check_custom_domain, registry)
-    _reported(checksums.check_checksums, model, folder)
+    _reported(models.check_model, model, skip_opset_compatibility_check, check_custom_domain, registry)
+    _reported(checksums.check_checksums, model)
     if full_check:
         _reported(types.check_types, model, registry)
         _check_shapes(model)
@@ -151,13 +149,13 @@ def check_value_info(value_info: ValueInfoProto, ctx: CheckerContext = DEFAULT_C
 def check_tensor(tensor: TensorProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:
     """The rules for a tensor. Raises CheckError."""
     _expect(tensor, TensorProto)
-    _reported(tensors.check_tensor, tensor, None)
+    _reported(tensors.check_tensor, tensor)
 
 
 def check_sparse_tensor(sparse: SparseTensorProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:
     """The rules for a sparse tensor. Raises CheckError."""
     _expect(sparse, SparseTensorProto)
-    _reported(tensors.check_sparse_tensor, sparse, None)
+    _reported(tensors.check_sparse_tensor, sparse)
 
 
 def _expect(message: object, kind: type) -> None:

@@ -109,7 +109,13 @@ def encode(message: Message) -> bytes:
     parts, size = encode_parts(message)
     if size > MAX_LENGTH:
         raise EncodeError(f"{size} bytes pass protobuf's limit of 2 GiB: save it with external_data=True")
-    return b"".join(flattened(parts))
+    maps = {id(part.obj): part.obj for part in parts if isinstance(part, memoryview) and isinstance(part.obj, FileMap)}
+    for mapping in maps.values():
+        mapping.expect_unchanged()
+    joined = b"".join(flattened(parts))
+    for mapping in maps.values():
+        mapping.expect_unchanged()
+    return joined
 
 
 def size(message: Message) -> int:

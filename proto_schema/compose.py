@@ -13,7 +13,7 @@ import copy
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 
-from proto_schema.checking.context import FunctionId, callee, domain_of, function_id
+from proto_schema.graphs.calls import FunctionId, callable_functions, callee, domain_of, function_id
 from proto_schema.graphs.names import Unique, as_text, bodies, constants, defined, rename_graph, rename_node, used
 from proto_schema.graphs.similar import similar
 from proto_schema.graphs.subgraphs import subgraph
@@ -397,7 +397,7 @@ def add_prefix(
             inplace=True,
         )
     if rename_functions and made.functions:
-        own = {function_id(function) for function in made.functions}
+        own = set(callable_functions(made.functions))
         for function in made.functions:
             function.name = _with(prefix, function.name or "")
             _rename_calls(function.node, own, prefix)

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.payload import (
     CHUNK,
     BytesLike,
@@ -76,10 +76,10 @@ def reading() -> Iterator[None]:
     """Errors inside are the source's: ExternalDataError, so that they are not taken for the target's."""
     try:
         yield
-    except (OSError, EOFError) as error:
-        if isinstance(error, ExternalDataError):
-            raise
+    except EOFError as error:
         raise ExternalDataError(f"cannot read what is to be written: {error}") from error
+    except OSError as error:
+        raise UnreadableDataError(f"cannot read what is to be written: {error}") from error
 
 
 def by_kernel(data: BytesLike) -> bool:
@@ -162,12 +162,7 @@ class Sources:
         if id(data) in self._seen:
             return
         self._seen[id(data)] = data
-        with suppress(
-            OSError
-        ):  # a file that is gone, or has another in its place, is the same as ever where it is mapped
-            found = stamp_of(os.stat(data.path))
-            if found[:2] == data.stamp[:2] and found != data.stamp:
-                raise changed(data.path)
+        data.expect_unchanged()
 
     def stamp(self, data: BytesLike) -> Stamp | None:
         """The stamp of the file that a payload lies in, which `look` has seen; None where it lies in none."""

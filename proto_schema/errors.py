@@ -1,6 +1,6 @@
 """The errors of the package: each says where, what is wrong and what to do next.
 
-All four are `ValueError`s, so code that guards a parse with `except ValueError` keeps working.
+All are `ValueError`s, so code that guards a parse with `except ValueError` keeps working.
 Names and values from a file stand in them, and a file may have such of a gigabyte: their texts are cut in the middle.
 `code` names the kind of error for programs, and stays the same when the texts change.
 """
@@ -72,6 +72,10 @@ class ExternalDataError(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(bounded(text))
+
+
+class UnreadableDataError(ExternalDataError):
+    """The machine does not let the data be read, or somebody changed the file: which says nothing about the model."""
 
 
 class CheckError(ValueError):

@@ -10,13 +10,14 @@ Model hubs cache by links: a declared `trust_root` allows links whose targets st
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.fields import Message
 from proto_schema.generate import finder
 from proto_schema.onnx import StringStringEntryProto, TensorProto
@@ -28,6 +29,8 @@ _FOLLOW_NOT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getat
 _FOLDER = _FOLLOW_NOT | getattr(os, "O_DIRECTORY", 0)
 _FILE = _FOLLOW_NOT | getattr(os, "O_NONBLOCK", 0)  # so that opening a pipe or device does not wait
 _BENEATH = os.open in os.supports_dir_fd
+# of a path that the model names; whatever else keeps a file from being opened is no fault of the model
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,16 @@ def _told(tensor: TensorProto, path: str) -> Iterator[None]:
     try:
         yield
     except ExternalDataError as error:
-        raise _error(tensor, str(error)) from None
+        raise _error(tensor, str(error), type(error)) from None
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise _error(tensor, f"cannot open {path}: {reason}") from error
+        of_model = isinstance(error, EOFError) or error.errno in NOT_THERE
+        kind = ExternalDataError if of_model else UnreadableDataError
+        raise _error(tensor, f"cannot open {path}: {reason}", kind) from error
 
 
-def _error(tensor: TensorProto, reason: str) -> ExternalDataError:
-    return ExternalDataError(f"tensor {tensor.name or ''!r}: {reason}")
+def _error(tensor: TensorProto, reason: str, kind: type[ExternalDataError] = ExternalDataError) -> ExternalDataError:
+    return kind(f"tensor {tensor.name or ''!r}: {reason}")
 
 
 class Folder:
@@ -176,7 +181,12 @@ class Folder:
         return found
 
     def _map(self, location: str) -> memoryview | FileRange:
-        descriptor = self._open(location)
+        try:
+            descriptor = self._open(location)
+        except FileNotFoundError:
+            if location in self._stamps:
+                raise changed(self.file(location)) from None
+            raise
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

@@ -21,7 +21,7 @@ from proto_schema.durable import open_to_append, write_all
 from proto_schema.errors import ExternalDataError
 from proto_schema.external import KEYS, Folder, folder_beneath
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, StringStringEntryProto, TensorProto
-from proto_schema.payload import chunks, nbytes
+from proto_schema.payload import chunks, contiguous, nbytes
 
 __all__ = [
     "ExternalDataInfo",
@@ -150,7 +150,7 @@ def read_external_data(tensor: TensorProto, base_dir: str | os.PathLike[str], fo
         left = f"({size - offset} bytes from offset {offset})"
         raise _error(tensor, f"the external data length ({info.length}) exceeds available data {left}")
     stop = size if info.length is None else offset + info.length
-    return bytes(data[offset:stop]) if isinstance(data, memoryview) else data.tobytes()[offset:stop]
+    return bytes(contiguous(data[offset:stop])) if isinstance(data, memoryview) else data.tobytes()[offset:stop]
 
 
 def load_external_data_for_tensor(

@@ -21,7 +21,7 @@ from enum import IntEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from proto_schema.payload import byte_view
+from proto_schema.payload import contiguous
 from proto_schema.records import dataclass
 from proto_schema.wire import I32, I64, LEN, VARINT
 
@@ -377,10 +377,13 @@ def present(message: Message) -> Iterator[tuple[Field, Any]]:
             yield field, value
 
 
+_BYTES = (bytes, bytearray, memoryview)
+
+
 def _same(field: Field, mine: Any, theirs: Any) -> bool:
     """Whether two values of a field are equal; payloads by their bytes, whatever format a memoryview gives them."""
-    if field.kind is PAYLOAD and isinstance(mine, memoryview) and isinstance(theirs, (bytes, bytearray, memoryview)):
-        return byte_view(mine) == byte_view(theirs)
+    if field.kind is PAYLOAD and isinstance(mine, _BYTES) and isinstance(theirs, _BYTES):
+        return contiguous(mine) == contiguous(theirs)
     return bool(mine == theirs or (field.repeated and not mine and not theirs))
 
 

@@ -13,10 +13,10 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable
 from importlib import import_module
 
-from proto_schema.checking.context import FunctionId, callee, domain_of, function_id
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.collection import paused_collection
+from proto_schema.graphs.calls import FunctionId, callable_functions, callee, domain_of, function_id
 from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, rename_graph, used
 from proto_schema.inlining.engine import Inliner, refuse_too_many
 from proto_schema.inlining.versions import add_imports, all_nodes, imports_of, mismatches
@@ -85,7 +85,8 @@ def inline_selected_functions(
         return (name[:2] in named) != exclude
 
     made = _copied(model)
-    made.functions = [_copied_function(function) for name, function in functions.items() if not chosen(name)]
+    stay = [function for function in model.functions if not chosen(function_id(function))]
+    made.functions = [_copied_function(function) for function in stay]
     owners: list[ModelProto | FunctionProto] = [made, *made.functions]
     for owner in owners:
         target = imports_of(owner)
@@ -157,7 +158,7 @@ def _functions(model: ModelProto) -> dict[FunctionId, FunctionProto]:
         check_calls(model)
     except Problem as problem:
         raise problem.as_error() from None
-    return {function_id(function): function for function in model.functions}
+    return callable_functions(model.functions)
 
 
 def _copied(model: ModelProto) -> ModelProto:

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 _DATA = b"\n#proto_schema data, "
 _JOURNAL = b"#proto_schema journal, of "
-_LONGEST = 8192  # bytes that are searched: two names of at most 255 bytes, with ten characters for each here
+LONGEST = 8192  # bytes that are searched: two names of at most 255 bytes, with ten characters for each here
 
 
 def mark(name: str, models: Sequence[str], size: int) -> bytes:
@@ -27,7 +27,7 @@ def mark(name: str, models: Sequence[str], size: int) -> bytes:
     line = _DATA + b"%d bytes, %s of %s" % (size, _plain(name), _plain(models[0]))
     for model in models[1:]:
         longer = line + b", " + _plain(model)
-        if len(longer) >= _LONGEST:
+        if len(longer) >= LONGEST:
             break
         line = longer
     return line + b"\n"
@@ -54,10 +54,18 @@ def size_of_data(path: str) -> int:
     return _marked(path)[0]
 
 
+def size_without_mark(tail: bytes, start: int) -> int:
+    """How many bytes of a file come before its mark; `tail` are the last ones, from `start` on. A mark is one line."""
+    at = tail.rfind(_DATA)
+    line = tail[at + 1 :] if at >= 0 else b""
+    is_mark = line.startswith(b"%s%d bytes" % (_DATA[1:], start + at)) and line.find(b"\n") == len(line) - 1
+    return start + (at if is_mark else len(tail))
+
+
 def _marked(path: str) -> tuple[int, bytes]:
     """(the size of the data, the mark behind it or nothing)."""
     size = _regular_size(path)
-    start = max(size - _LONGEST, 0)
+    start = max(size - LONGEST, 0)
     tail = _read(path, start)
     at = tail.rfind(_DATA)
     at = at if tail[at:].startswith(b"%s%d bytes" % (_DATA, start + at)) else len(tail)
@@ -82,7 +90,7 @@ def _regular_size(path: str) -> int:
 def _read(path: str, start: int) -> bytes:
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
-        return file.read(_LONGEST)
+        return file.read(LONGEST)
 
 
 def _plain(name: str) -> bytes:

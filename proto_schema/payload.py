@@ -15,10 +15,11 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import UnreadableDataError
 
 CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's memory
 # before Python 3.13 a mapping keeps a descriptor open, of which a process has few
@@ -101,10 +102,23 @@ class FileMap(mmap.mmap):
     @classmethod
     def of(cls, descriptor: int, path: str) -> FileMap:
         """The mapping of an open file that is not empty; `path` is where it can be opened again."""
-        made = cls(descriptor, 0, access=mmap.ACCESS_READ, **_UNTRACKED)
+        try:
+            made = cls(descriptor, 0, access=mmap.ACCESS_READ, **_UNTRACKED)
+        except OSError as error:  # it does not say which file
+            raise OSError(error.errno, error.strerror, path) from error
         made.path = os.path.abspath(path)
         made.stamp = stamp_of(os.fstat(descriptor))
         return made
+
+    def expect_unchanged(self) -> None:
+        """Raises ExternalDataError if somebody has written into the file: its bytes are no longer those of before.
+
+        A file that is gone, or has another in its place, is the same as ever where it is mapped.
+        """
+        with suppress(OSError):
+            found = stamp_of(os.stat(self.path))
+            if found[:2] == self.stamp[:2] and found != self.stamp:
+                raise changed(self.path)
 
     def went_past(self, size: int) -> None:
         """Says that a reader is done with a piece of so many bytes, or has left it out: not many pages stay resident.
@@ -177,9 +191,9 @@ def without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def changed(path: str) -> ExternalDataError:
+def changed(path: str) -> UnreadableDataError:
     """The error for a file that is not what it was when the work began."""
-    return ExternalDataError(f"{path} has changed or been replaced since it was opened; start again")
+    return UnreadableDataError(f"{path} has changed or been replaced since it was opened; start again")
 
 
 def file_range(data: BytesLike) -> FileRange | None:
@@ -292,8 +306,16 @@ def byte_view(data: object) -> memoryview:
 def pieces(view: memoryview, limit: int = CHUNK) -> Iterator[memoryview]:
     """A byte view cut into views of at most `limit` bytes."""
     for start in range(0, view.nbytes, limit):
+        expect_unchanged(view)
         yield view[start : start + limit]
         went_past(view, limit)
+    expect_unchanged(view)
+
+
+def expect_unchanged(data: object) -> None:
+    """`FileMap.expect_unchanged` of the mapping that a view is of; nothing for other objects."""
+    if isinstance(data, memoryview) and isinstance(data.obj, FileMap):
+        data.obj.expect_unchanged()
 
 
 def went_past(view: memoryview, size: int) -> None:
@@ -328,7 +350,8 @@ def _counted(data: Payload, limit: int) -> Iterator[memoryview]:
 def contiguous(data: BytesLike) -> memoryview | bytes:
     """The bytes of a payload or bytes-like object in one buffer: a view where they are in memory already."""
     if isinstance(data, FileRange) and isinstance(data.source, mmap.mmap):
-        return memoryview(data.source)[data.offset : data.offset + data.nbytes]
+        data = memoryview(data.source)[data.offset : data.offset + data.nbytes]
+    expect_unchanged(data)
     return data.tobytes() if isinstance(data, Payload) else byte_view(data)
 
 

@@ -145,7 +145,7 @@ def _raw(tensor: TensorProto, row: DType, count: int, base_dir: str | PathLike[s
     if tensor.data_location == TensorProto.EXTERNAL:
         from proto_schema.external import external_view
 
-        return external_view(tensor, base_dir, row.nbytes(count))
+        return contiguous(external_view(tensor, base_dir, row.nbytes(count)))
     if tensor.raw_data is None:
         return None
     if nbytes(tensor.raw_data) != row.nbytes(count):

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from proto_schema.checking.context import callee, function_id
+from proto_schema.graphs.calls import callable_functions, callee
 from proto_schema.graphs.names import bodies
 from proto_schema.graphs.subgraphs import subgraph
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -93,7 +93,7 @@ def _by_name(items: Iterable[Any]) -> dict[str, Any]:
 
 def _called(nodes: Iterable[NodeProto], functions: Iterable[FunctionProto]) -> list[FunctionProto]:
     """The functions that these nodes call, also through others, in the order of the model."""
-    known = {function_id(function): function for function in functions}
+    known = callable_functions(functions)
     called: set[Any] = set()
     todo = list(nodes)
     while todo:

@@ -100,8 +100,8 @@ def test_a_reason_for_nothing_is_refused() -> None:
 def test_a_row_says_why() -> None:
     row = Row("loose", torch.exp, f64(3), rtol=1e-4)
     with pytest.raises(ValueError, match=r"say loose='...', or mend"):
-        run_row(row, "trace", 17)
-    run_row(Row("loose", torch.exp, f64(3), rtol=1e-4, loose="said here"), "trace", 17)
+        run_row(row, {"trace": [17]})
+    run_row(Row("loose", torch.exp, f64(3), rtol=1e-4, loose="said here"), {"trace": [17]})
 
 
 def test_an_unknown_dtype_is_said() -> None:

@@ -29,6 +29,7 @@ from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, Va
 from proto_schema.payload import Payload
 from proto_schema.quantization.candidates import STANDARD, graphs_inside, names_of, nodes_of
 from proto_schema.quantization.elements import Floats
+from proto_schema.quantization.hoisted import with_constants_as_initializers
 from proto_schema.quantization.integers import Grid, ranges
 from proto_schema.tensors import to_array
 from proto_schema.units import size_text
@@ -101,6 +102,7 @@ def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrate
     that hold a NaN, for weights that hold an infinity, for an opset without the operators, and where nothing can be
     quantized. An activation that reaches infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
     """
+    model = with_constants_as_initializers(model)
     graph = model.graph or GraphProto()
     opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
     needed = 13 if options.per_channel else 10

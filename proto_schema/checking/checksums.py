@@ -6,11 +6,12 @@ it. Loading does not: it would read gigabytes that nobody may ask for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha1
 
 from proto_schema.checking.place import Problem
 from proto_schema.copying import read_chunks
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.external import Folder, entries, origin, tensors
 from proto_schema.onnx import ModelProto, StringStringEntryProto, TensorProto
 from proto_schema.payload import went_past
@@ -18,8 +19,14 @@ from proto_schema.payload import went_past
 _DIGITS = frozenset("0123456789abcdefABCDEF")
 
 
-def check_checksums(model: ModelProto, folder: Folder | None) -> None:
-    """The checksums of all external tensors; where neither `folder` nor a file is known, their form alone."""
+def check_checksums(model: ModelProto) -> None:
+    """The checksums of all external tensors; of those that were not loaded from a file, their form alone."""
+    for text in mismatches(model):
+        raise Problem(text)
+
+
+def mismatches(model: ModelProto) -> Iterator[str]:
+    """What is wrong with the checksums of a model. Raises Problem for a file that is not there."""
     found: dict[str, str] = {}
     for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -32,8 +39,9 @@ def check_checksums(model: ModelProto, folder: Folder | None) -> None:
             continue
         where = f"tensor {tensor.name or ''!r}: the checksum"
         if len(said.checksum) != 40 or not _DIGITS.issuperset(said.checksum):
-            raise Problem(f"{where} {said.checksum!r} is no SHA1 digest, which has 40 hexadecimal digits")
-        place = folder or origin(tensor)
+            yield f"{where} {said.checksum!r} is no SHA1 digest, which has 40 hexadecimal digits"
+            continue
+        place = origin(tensor)
         if place is None:
             continue
         path = place.file(said.location)
@@ -41,7 +49,7 @@ def check_checksums(model: ModelProto, folder: Folder | None) -> None:
             found[path] = _digest(place, said.location)
         if found[path] != said.checksum.lower():
             what = f"{where} of {path} is {found[path]}, and the model says {said.checksum}"
-            raise Problem(f"{what}; copy or download the file again")
+            yield f"{what}; copy or download the file again"
 
 
 def _digest(folder: Folder, location: str) -> str:
@@ -53,6 +61,8 @@ def _digest(folder: Folder, location: str) -> str:
         for chunk in read_chunks(folder.payload(whole)):
             digest.update(chunk)
             went_past(chunk, chunk.nbytes)
+    except UnreadableDataError:
+        raise
     except ExternalDataError as error:
         raise Problem(str(error)) from error
     return digest.hexdigest()

@@ -7,27 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proto_schema.checking.place import Problem
-from proto_schema.external import Folder
-from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
+from proto_schema.graphs.calls import FunctionId, domain_of
+from proto_schema.onnx import FunctionProto, OperatorSetIdProto
 from proto_schema.operators import OpSchema
-
-FunctionId = tuple[str, str, str]
-"""Domain, name, overload."""
-
-
-def domain_of(domain: str | None) -> str:
-    """The domain as the operator history names it: "ai.onnx" is another name of ""."""
-    return "" if domain is None or domain == "ai.onnx" else domain
-
-
-def callee(node: NodeProto) -> FunctionId:
-    """The model-local function that the node calls, if the model has it."""
-    return domain_of(node.domain), node.op_type or "", node.overload or ""
-
-
-def function_id(function: FunctionProto) -> FunctionId:
-    """What nodes call the function by."""
-    return domain_of(function.domain), function.name or "", function.overload or ""
 
 
 def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:
@@ -54,8 +36,8 @@ class Context:
     """The surroundings of a check.
 
     `opsets`: domain -> version. `main_graph`: whether value infos must have types. `in_function`: whether attributes
-    may refer to those of a function. `folder`: where external data lies, else where a tensor was loaded from; without
-    either its presence is not checked. `registry`: schemas of users' own operators.
+    may refer to those of a function. `registry`: schemas of users' own operators. External data is looked for where a
+    tensor was loaded from; of a message in memory its presence is not checked.
     """
 
     ir_version: int
@@ -63,7 +45,6 @@ class Context:
     functions: Mapping[FunctionId, FunctionProto] = field(default_factory=dict)
     main_graph: bool = True
     in_function: bool = False
-    folder: Folder | None = None
     check_custom_domain: bool = False
     skip_opset_compatibility_check: bool = False
     registry: Registry | None = None

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proto_schema.checking.context import Context, Scope, domain_of, imported
+from proto_schema.checking.context import Context, Scope, imported
 from proto_schema.checking.nodes import check_node
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
+from proto_schema.graphs.calls import domain_of
 from proto_schema.onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 from proto_schema.operators import schema
 
@@ -99,7 +100,7 @@ def _check_initializers(graph: GraphProto, context: Context, scope: Scope) -> No
     for place, tensor in enumerate(graph.initializer):
         with inside("initializer", place):
             _claim(tensor, seen)
-            check_tensor(tensor, context.folder)
+            check_tensor(tensor)
             if context.ir_version <= 3 and tensor.name not in scope.names:
                 raise Problem(f"{tensor.name!r} must be a graph input as well, up to IR version 3", "name")
         scope.names.add(tensor.name or "")
@@ -110,7 +111,7 @@ def _check_initializers(graph: GraphProto, context: Context, scope: Scope) -> No
                 with inside("values"):
                     _claim(sparse.values, seen)
                 scope.names.add(sparse.values.name or "")
-            check_sparse_tensor(sparse, context.folder)
+            check_sparse_tensor(sparse)
 
 
 def _claim(tensor: TensorProto, seen: set[str]) -> None:

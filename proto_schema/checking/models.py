@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proto_schema.checking.context import Context, FunctionId, Registry, callee, function_id, imported
+from proto_schema.checking.context import Context, Registry, imported
 from proto_schema.checking.graphs import check_function, check_graph
 from proto_schema.checking.place import Problem, inside
-from proto_schema.external import Folder
+from proto_schema.graphs.calls import FunctionId, callable_functions, callee, function_id, is_shadowed
 from proto_schema.onnx import FunctionProto, ModelProto, NodeProto, Version
 
 MOST_FUNCTIONS = 10_000
@@ -20,7 +20,6 @@ DEEPEST_CALLS = 100
 
 def check_model(
     model: ModelProto,
-    folder: Folder | None,
     skip_compatibility: bool,
     custom_domains: bool,
     registry: Registry | None = None,
@@ -36,7 +35,6 @@ def check_model(
         ir_version=ir_version,
         opsets=opsets,
         functions=functions,
-        folder=folder,
         check_custom_domain=custom_domains,
         skip_opset_compatibility_check=skip_compatibility,
         registry=registry,
@@ -94,6 +92,13 @@ def _functions(model: ModelProto) -> dict[FunctionId, FunctionProto]:
         name = function_id(function)
         if name in found:
             raise Problem(f"another function is called {_shown(name)} as well", "functions", place)
+        if is_shadowed(name):
+            raise Problem(
+                f"{name[1]} is an operator of the standard: nodes compute that, and never call this function; give it "
+                "another name, or a domain of its own",
+                "functions",
+                place,
+            )
         found[name] = function
     return found
 
@@ -101,8 +106,9 @@ def _functions(model: ModelProto) -> dict[FunctionId, FunctionProto]:
 def check_calls(model: ModelProto) -> None:
     """No function calls itself, directly or through others, and no chain of calls is deeper than the limit."""
     places = {function_id(function): place for place, function in enumerate(model.functions)}
+    called = callable_functions(model.functions).keys()
     calls = {
-        name: sorted({callee(node) for node in _all_nodes(model.functions[place].node)} & places.keys(), key=repr)
+        name: sorted({callee(node) for node in _all_nodes(model.functions[place].node)} & called, key=repr)
         for name, place in places.items()
     }
     depth: dict[FunctionId, int] = {}

@@ -12,9 +12,10 @@ from operator import attrgetter
 
 from proto_schema import operators
 from proto_schema.attributes import FIELD_OF_TYPE
-from proto_schema.checking.context import Context, Scope, callee, domain_of
+from proto_schema.checking.context import Context, Scope
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
+from proto_schema.graphs.calls import callee, domain_of
 from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
 from proto_schema.operators import Formal, OpSchema
 
@@ -89,16 +90,16 @@ def _check_inner(attribute: AttributeProto, context: Context, scope: Scope) -> N
 
     if attribute.t is not None:
         with inside("t"):
-            check_tensor(attribute.t, context.folder)
+            check_tensor(attribute.t)
     if attribute.sparse_tensor is not None:
         with inside("sparse_tensor"):
-            check_sparse_tensor(attribute.sparse_tensor, context.folder)
+            check_sparse_tensor(attribute.sparse_tensor)
     for place, tensor in enumerate(attribute.tensors):
         with inside("tensors", place):
-            check_tensor(tensor, context.folder)
+            check_tensor(tensor)
     for place, sparse in enumerate(attribute.sparse_tensors):
         with inside("sparse_tensors", place):
-            check_sparse_tensor(sparse, context.folder)
+            check_sparse_tensor(sparse)
     if attribute.g is None and not attribute.graphs:
         return
     inner = replace(context, main_graph=False)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from proto_schema.checking.place import Problem, inside, require
 from proto_schema.dtypes import DTYPES, DType, element_count
-from proto_schema.errors import DecodeError, ExternalDataError
-from proto_schema.external import Folder, entries, origin
+from proto_schema.errors import DecodeError, ExternalDataError, UnreadableDataError
+from proto_schema.external import entries, origin
 from proto_schema.onnx import SparseTensorProto, TensorProto
 from proto_schema.payload import contiguous, nbytes
 from proto_schema.tensors import to_array
@@ -22,8 +22,8 @@ _LARGEST = 2**63 - 1
 LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
-def check_tensor(tensor: TensorProto, folder: Folder | None) -> None:
-    """The tensor's type, shape and data. `folder`: where its external data lies, if not where it was loaded from."""
+def check_tensor(tensor: TensorProto) -> None:
+    """The tensor's type, shape and data; external data where it was loaded from a file."""
     require(tensor, "data_type")
     row = DTYPES.get(tensor.data_type or 0)
     if row is None:
@@ -33,7 +33,7 @@ def check_tensor(tensor: TensorProto, folder: Folder | None) -> None:
     if tensor.raw_data is not None and nbytes(tensor.raw_data):
         used.append("raw_data")
     if tensor.data_location == TensorProto.EXTERNAL:
-        _check_external(tensor, row, count, used, folder)
+        _check_external(tensor, row, count, used)
     elif not count:
         if used:
             raise Problem(f"the shape {tensor.dims} has no elements, but there is data", used[0])
@@ -85,18 +85,20 @@ def _entries(row: DType, count: int) -> int:
     return row.nbytes(count) if row.bits in (2, 4) else count
 
 
-def _check_external(tensor: TensorProto, row: DType, count: int, used: list[str], folder: Folder | None) -> None:
+def _check_external(tensor: TensorProto, row: DType, count: int, used: list[str]) -> None:
     if used:
         raise Problem("must be empty, because the data is external", used[0])
     if row.bits == 0:
         raise Problem("strings must be stored in string_data, not in a file", "data_location")
     try:
         said = entries(tensor)
-        place = folder or origin(tensor)
+        place = origin(tensor)
         if place is not None:
             place.payload(tensor, row.nbytes(count))
         elif said.length not in (None, row.nbytes(count)):
             raise Problem(f"the length is {said.length}; the shape needs {row.nbytes(count)} bytes", "external_data")
+    except UnreadableDataError:
+        raise
     except ExternalDataError as error:
         raise Problem(str(error), "external_data") from error
 
@@ -104,12 +106,12 @@ def _check_external(tensor: TensorProto, row: DType, count: int, used: list[str]
 # -- sparse tensors ----------------------------------------------------------------------------------------------------
 
 
-def check_sparse_tensor(sparse: SparseTensorProto, folder: Folder | None) -> None:
+def check_sparse_tensor(sparse: SparseTensorProto) -> None:
     """Values of rank 1, as many sorted indices within the dense shape, linear or one row of coordinates each."""
     require(sparse, "values")
     values = sparse.values or TensorProto()
     with inside("values"):
-        check_tensor(values, folder)
+        check_tensor(values)
         if len(values.dims) != 1:
             raise Problem(f"must have rank 1, not {len(values.dims)}", "dims")
     if not sparse.dims:
@@ -119,7 +121,7 @@ def check_sparse_tensor(sparse: SparseTensorProto, folder: Folder | None) -> Non
             raise Problem(f"{size} is not positive", "dims", place)
     if sparse.indices is not None:
         with inside("indices"):
-            check_tensor(sparse.indices, folder)
+            check_tensor(sparse.indices)
             _check_indices(sparse.indices, sparse.dims, values.dims[0])
     elif values.dims[0]:
         raise Problem("is required, but absent", "indices")

@@ -23,8 +23,9 @@ from typing import Any, TypeAlias
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
-from proto_schema.checking.context import Registry, callee, domain_of, function_id, imported
+from proto_schema.checking.context import Registry, imported
 from proto_schema.checking.place import Problem, inside
+from proto_schema.graphs.calls import callee, domain_of, function_id
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
 from proto_schema.inference.types import MapOf, OptionalOf, SequenceOf, Sparse, Tensor, from_proto, text_of

@@ -40,6 +40,8 @@ def _stacked(call: Call, pieces: Sequence[Any], place: int, axis: int = 0) -> Va
     declared = graph.output[place].type if isinstance(graph, GraphProto) else None
     kind = declared.tensor_type if declared is not None else None
     code = (kind.elem_type if kind is not None else None) or TensorProto.FLOAT
+    if code not in DTYPES:
+        call.fail(f"its body declares the data type {code}, which does not exist")
     dims = kind.shape.dim if kind is not None and kind.shape is not None else []
     sizes = [item.dim_value or 0 for item in dims]
     sizes.insert(axis if axis >= 0 else len(sizes) + 1 + axis, 0)

@@ -12,6 +12,7 @@ from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
 from proto_schema.conversion.drafts import Refusal
 from proto_schema.conversion.recorded import opset_of
+from proto_schema.graphs.calls import callable_functions, callee
 from proto_schema.inference.site import misform
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -20,7 +21,7 @@ _READ_BY_NOBODY = "consumed_inputs"  # required below opset 6, where files leave
 
 def lacking(model: ModelProto, domain: str) -> list[Refusal]:
     """What is missing, a row for each node or output. `domain`: the one whose operators are looked at."""
-    functions = {(item.domain or "", item.name or "", item.overload or "") for item in model.functions}
+    functions = set(callable_functions(model.functions))
     search = _Search(domain, functions)
     found: list[Refusal] = []
     for function in model.functions:
@@ -70,7 +71,7 @@ class _Search:
         for name in node.input:
             if name and not _held(name, known):
                 return f"nothing makes its input {name!r}"
-        key = (node.domain or "", node.op_type or "", node.overload or "")
+        key = callee(node)
         if key in self.functions or operators.canonical(key[0]) != self.domain:
             return ""
         schema = operators.schema(key[1], opset, self.domain)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import DTYPES
-from proto_schema.errors import bounded
+from proto_schema.errors import UnreadableDataError, bounded
 from proto_schema.inference.types import Shape, Tensor, Type, known_shape
 from proto_schema.onnx import AttributeProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
@@ -86,8 +86,8 @@ class Value:
 
     @property
     def dtype(self) -> int:
-        """The code of the data type, 0 where it is not known or the value is no tensor."""
-        return self.type.dtype if isinstance(self.type, Tensor) else 0
+        """The code of the data type, 0 where it is not known, does not exist, or the value is no tensor."""
+        return self.type.dtype if isinstance(self.type, Tensor) and self.type.dtype in DTYPES else 0
 
     @property
     def shape(self) -> Shape:
@@ -120,6 +120,8 @@ class Value:
 
             try:
                 return to_array(self.held)
+            except UnreadableDataError:
+                raise
             except ValueError:  # external data that is not there
                 return None
         sizes = self.sizes

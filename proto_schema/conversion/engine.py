@@ -29,6 +29,7 @@ from proto_schema.conversion.messages import attribute_of, note_uses, note_uses_
 from proto_schema.conversion.recorded import Recorder, frame_type, opset_of, sharing
 from proto_schema.conversion.writer import Writer
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.calls import callee, function_id
 from proto_schema.inference import rows as inference
 from proto_schema.inference.site import ABSENT, Misfit, Site
 from proto_schema.inference.types import Tensor, Type, from_proto
@@ -124,7 +125,7 @@ class Engine:
         return error
 
     def _function(self, function: FunctionProto) -> FunctionProto | None:
-        key = (function.domain or "", function.name or "", function.overload or "")
+        key = function_id(function)
         imported = opset_of(function.opset_import, self.domain)
         if not imported:
             return function
@@ -183,7 +184,7 @@ class Engine:
 
     def node(self, node: NodeProto, opset: int) -> None:
         """Convert one node of the file."""
-        key = (node.domain or "", node.op_type or "", node.overload or "")
+        key = callee(node)
         node = self._with_graphs(node, opset)
         domain = operators.canonical(node.domain or "")
         if key in self.walk.functions or domain != self.domain:

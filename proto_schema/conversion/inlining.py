@@ -9,17 +9,17 @@ import copy
 from collections.abc import Mapping, Sequence
 
 from proto_schema.conversion.drafts import ConversionError
+from proto_schema.graphs.calls import FunctionId, callable_functions, callee, function_id
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
-Key = tuple[str, str, str]
 DEEPEST = 100
 
 
 class Inliner:
     """Writes out the calls of some functions of a model."""
 
-    def __init__(self, model: ModelProto, wanted: set[Key], taken: set[str]) -> None:
-        self.functions = {key_of(item): item for item in model.functions}
+    def __init__(self, model: ModelProto, wanted: set[FunctionId], taken: set[str]) -> None:
+        self.functions = callable_functions(model.functions)
         self.wanted = wanted
         self.taken = taken
         self.count = 0
@@ -31,7 +31,7 @@ class Inliner:
             made.graph = self._graph(model.graph, {}, 0)
         functions = []
         for function in model.functions:
-            if key_of(function) in self.wanted:
+            if function_id(function) in self.wanted:
                 continue
             kept = copy.copy(function)
             kept.node = self._nodes(function.node, 0)
@@ -42,8 +42,8 @@ class Inliner:
     def _nodes(self, nodes: Sequence[NodeProto], depth: int) -> list[NodeProto]:
         found: list[NodeProto] = []
         for node in nodes:
-            key = (node.domain or "", node.op_type or "", node.overload or "")
-            if key in self.wanted:
+            key = callee(node)
+            if key in self.wanted and key in self.functions:
                 found += self._call(self.functions[key], node, depth)
             elif any(item.g is not None for item in node.attribute):
                 made = copy.copy(node)
@@ -142,8 +142,3 @@ class Inliner:
             self.taken.add(fresh)
             names[name] = fresh
         return names[name]
-
-
-def key_of(function: FunctionProto) -> Key:
-    """What calls of a function name."""
-    return (function.domain or "", function.name or "", function.overload or "")

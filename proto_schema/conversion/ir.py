@@ -11,9 +11,10 @@ import copy
 from collections.abc import Callable, Iterator
 
 from proto_schema.conversion.drafts import ConversionError
-from proto_schema.conversion.inlining import Inliner, key_of
+from proto_schema.conversion.inlining import Inliner
 from proto_schema.conversion.recorded import Recorder
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.calls import function_id
 from proto_schema.onnx import (
     GraphProto,
     ModelProto,
@@ -56,7 +57,8 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
         if row is not None and row.since > version:
             raise ConversionError(f"{place} is {row.name}, which came with IR version {row.since}")
     if version < 8 and made.functions:
-        made = Inliner(made, {key_of(item) for item in made.functions}, Recorder(model).names_of_values()).model(made)
+        wanted = {function_id(item) for item in made.functions}
+        made = Inliner(made, wanted, Recorder(model).names_of_values()).model(made)
     if version < 7:
         made.training_info = []
     if version < 11:

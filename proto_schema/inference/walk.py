@@ -13,7 +13,8 @@ from typing import Any
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import element_count
-from proto_schema.errors import bounded
+from proto_schema.errors import UnreadableDataError, bounded
+from proto_schema.graphs.calls import callable_functions, callee
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site, check_inputs
 from proto_schema.inference.types import (
@@ -105,7 +106,7 @@ class Walk:
         self.scope = Scope()
         self.called: dict[Any, list[Type | None]] = {}
         self.problems: list[str] = []
-        self.functions = {(item.domain or "", item.name or "", item.overload or ""): item for item in model.functions}
+        self.functions = callable_functions(model.functions)
         self.opsets = _opsets(model.opset_import)
         self.names: frozenset[str] = frozenset()
         self.schemas: dict[tuple[str, int, str], OpSchema | None] = {}
@@ -219,7 +220,7 @@ class Walk:
         name = node.op_type or ""
         types = values.types
         inputs = [(types[item] if item in types else values.get(item)) if item else ABSENT for item in node.input]
-        function = self.functions.get((domain, name, node.overload or "")) if self.functions else None
+        function = self.functions.get(callee(node)) if self.functions else None
         if function is not None:
             return self._call(function, node, inputs, references, depth)
         domain = operators.canonical(domain)
@@ -534,5 +535,7 @@ def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
 
     try:
         return content_of(to_array(tensor))
+    except UnreadableDataError:
+        raise
     except ValueError:  # external data that is not there: the shape is all that is known
         return None

@@ -14,8 +14,8 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from proto_schema.checking.context import FunctionId, callee
 from proto_schema.errors import CheckError
+from proto_schema.graphs.calls import FunctionId, callee
 from proto_schema.graphs.names import Unique, bodies, defined, rename_node
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto

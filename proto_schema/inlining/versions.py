@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from proto_schema.checking.context import FunctionId, callee, domain_of
+from proto_schema.graphs.calls import FunctionId, callee, domain_of
 from proto_schema.graphs.names import bodies
 from proto_schema.onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto
 from proto_schema.operators import schema

@@ -1,9 +1,9 @@
 """Which weights of a model can be quantized, and how each is read: along which axis a product sums.
 
-A weight is a float initializer of the main graph. All that reads it, in branches and bodies too, must sum along the
-same axis: a `MatMul` or `Gemm` whose second operand it is (a `Transpose` of a matrix and a `Cast` to float32 between
-them are seen through), a `Conv`, a `Gather` of rows, or a mixture of experts (`MoE`), of which both weights are taken
-or none. What else reads it keeps it as it is, and the reason is told.
+A weight is a float initializer of the main graph; `hoisted` brings those of other places there. All that reads it, in
+branches and bodies too, must sum along the same axis: a `MatMul` or `Gemm` whose second operand it is (a `Transpose` of
+a matrix and a `Cast` to float32 between them are seen through), a `Conv`, a `Gather` of rows, or a mixture of experts
+(`MoE`), of which both weights are taken or none. What else reads it keeps it as it is, and the reason is told.
 """
 
 from __future__ import annotations
@@ -51,10 +51,14 @@ class Use:
 
 @dataclass
 class Weight:
-    """A weight that can be quantized: all its uses sum along `axis`, or, for None, along all but the first."""
+    """A weight that can be quantized: all its uses sum along `axis`, or, for None, along all but the first.
+
+    `home` is the graph at whose beginning floats are made of its codes, None for the main graph.
+    """
 
     tensor: TensorProto
     uses: list[Use] = field(default_factory=list)
+    home: GraphProto | None = None
 
     @property
     def name(self) -> str:

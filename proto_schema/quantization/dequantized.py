@@ -15,8 +15,8 @@ from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
-from proto_schema.quantization.arranged import prepared
-from proto_schema.quantization.candidates import Weight, candidates
+from proto_schema.quantization.candidates import Weight
+from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.elements import stored
 from proto_schema.quantization.joined import source_of
 from proto_schema.quantization.kept import Kept
@@ -33,13 +33,12 @@ def dequantized(
     `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
     """
     asked = Scheme.of(scheme)
-    model, names = prepared(model, asked)
-    weights, _ = candidates(model, asked, target, names)
-    work = Rewriting(model, asked, target)
+    found = chosen(model, asked, target)
+    work, weights = Rewriting(found.model, asked, target), found.weights
     made = {id(weight.tensor): _rounded(work, weight) for weight in weights}
-    if model.graph is None or not made:
+    if found.model.graph is None or not made:
         return model
-    result, graph = copy.copy(model), copy.copy(model.graph)
+    result, graph = copy.copy(found.model), copy.copy(found.model.graph)
     graph.initializer = [made.get(id(item), item) for item in graph.initializer]
     graph.value_info = without_types(graph.value_info, weights)
     result.graph = graph

@@ -29,8 +29,8 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.payload import CHUNK, Payload, byte_view
-from proto_schema.quantization.arranged import prepared
-from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, names_of
+from proto_schema.quantization.candidates import STANDARD, Use, Weight, graphs_of, names_of
+from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.coded import CodedPayload, codes_of
 from proto_schema.quantization.experts import (
     MICROSOFT,
@@ -91,11 +91,10 @@ def quantize(
     asked = Scheme.of(scheme or "int4")
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
-    together, names = prepared(model, asked)
-    weights, _ = candidates(together, asked, target, names)
-    if not weights:
+    found = chosen(model, asked, target)
+    if not found.weights:
         return model
-    return Rewriting(together, asked, target).run(weights)
+    return Rewriting(found.model, asked, target).run(found.weights)
 
 
 def needed_opset(scheme: str | Mapping[str, Any] | Scheme, *, target: Target = "onnx") -> int:
@@ -120,7 +119,7 @@ class Rewriting:
         self.target = target
         self.opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
         self._names = names_of(model)
-        self._first: list[NodeProto] = []
+        self._first: dict[int, list[NodeProto]] = {}  # by the graph that they are at the beginning of
         self._made: list[TensorProto] = []
         self._replaced: dict[int, list[NodeProto]] = {}
         self._experts: dict[
@@ -135,9 +134,8 @@ class Rewriting:
         kept = {id(weight.tensor) for weight in weights}
         for weight in weights:
             self._quantize(weight)
-        made = copy.copy(self._graph(graph))
+        made = copy.copy(self._graph(graph))  # also where nothing in it changes
         made.initializer = [item for item in graph.initializer if id(item) not in kept] + self._made
-        made.node = [*self._first, *made.node]
         made.value_info = without_types(graph.value_info, weights)
         model = copy.copy(self.model)
         model.graph = made
@@ -225,8 +223,21 @@ class Rewriting:
             if weight.axis == len(shape) - 1:
                 layout = Layout(_product(shape[:-1]), shape[-1], block, rounding)
             else:
-                layout = Layout(shape[-2], shape[-1], block, rounding, across=True, batches=_product(shape[:-2]))
+                layout = self._stack(shape, block, rounding)
         return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype)
+
+    def _stack(self, shape: Sequence[int], block: int, rounding: Rounding) -> Layout:
+        """Of matrices behind each other, whose columns sum. Without blocks a column is one, where the opset has blocks.
+
+        Before, a scale is of one axis: all matrices share those of their columns.
+        """
+        batches, rows, length = _product(shape[:-2]), shape[-2], shape[-1]
+        if not block and batches > 1:
+            found = operators.schema("DequantizeLinear", self.opset)
+            if found is None or "block_size" not in found.attributes:
+                return Layout(batches * rows, length, 0, rounding, across=True)
+            block = rows
+        return Layout(rows, length, block, rounding, across=True, batches=batches)
 
     def _quantize(self, weight: Weight) -> None:
         if self.scheme.kind.family == "cast":
@@ -243,18 +254,18 @@ class Rewriting:
         if tensor.data_type == code or DTYPES[tensor.data_type or 1].bits <= DTYPES[code].bits:
             self._made.append(tensor)
             return
-        self._needs("Cast", code, "T1")
+        self._needs(weight, "Cast", code, "T1")
         payload = CastPayload(source_of(tensor), tensor.data_type or 1, code)
         name = self._tensor(f"{weight.name}_{self.scheme.type}", code, weight.shape, payload)
-        self._first.append(
-            make_node("Cast", [name], [weight.name], self._name(f"{weight.name}_cast"), to=tensor.data_type)
+        self._put(
+            weight, make_node("Cast", [name], [weight.name], self._name(f"{weight.name}_cast"), to=tensor.data_type)
         )
 
     def _dequantized(self, weight: Weight) -> None:
         kind, shape = self.scheme.kind, weight.shape
         made = self.quantized(weight)
         block = made.layout.block
-        self._needs("DequantizeLinear", kind.code, "T1", "block_size" if block else "axis")
+        self._needs(weight, "DequantizeLinear", kind.code, "T1", "block_size" if block else "axis")
         axis = weight.axis
         if block and axis is not None:
             scale_shape = tuple(-(-size // block) if place == axis else size for place, size in enumerate(shape))
@@ -267,25 +278,29 @@ class Rewriting:
         if block:
             attributes["block_size"] = block
         if kind.scales == E8M0:
-            self._needs("DequantizeLinear", kind.scales, "T2")
+            self._needs(weight, "DequantizeLinear", kind.scales, "T2")
             attributes["output_dtype"] = weight.dtype
         elif kind.scales:
             scale = self._scaled_scales(weight, made, scale)
             if weight.dtype != TensorProto.FLOAT:
-                self._needs("DequantizeLinear", kind.code, "T1", "output_dtype")
+                self._needs(weight, "DequantizeLinear", kind.code, "T1", "output_dtype")
                 attributes["output_dtype"] = weight.dtype
         names.append(scale)
         if made.zeros is not None:
             names.append(self._tensor(f"{weight.name}_zero_point", kind.code, scale_shape, made.zeros))
         name = self._name(f"{weight.name}_dequantize")
-        self._first.append(make_node("DequantizeLinear", names, [weight.name], name, **attributes))
+        self._put(weight, make_node("DequantizeLinear", names, [weight.name], name, **attributes))
+
+    def _put(self, weight: Weight, node: NodeProto) -> None:
+        """Add a node at the beginning of the graph in which the weight's floats are made."""
+        self._first.setdefault(id(weight.home or self.model.graph), []).append(node)
 
     def _scaled_scales(self, weight: Weight, made: Quantized | Kept, scales: str) -> str:
         """The value that E4M3 scales have over the scale of the whole tensor."""
         whole = self._tensor(f"{weight.name}_scale_of_scales", TensorProto.FLOAT, (), _WholeScale(made))
         result = self._name(f"{weight.name}_scale_value")
         name = self._name(f"{weight.name}_scale_dequantize")
-        self._first.append(make_node("DequantizeLinear", [scales, whole], [result], name))
+        self._put(weight, make_node("DequantizeLinear", [scales, whole], [result], name))
         return result
 
     def _in_bits(self, weight: Weight) -> None:
@@ -378,7 +393,7 @@ class Rewriting:
 
     # -- messages
 
-    def _needs(self, operator: str, code: int, variable: str, attribute: str = "") -> None:
+    def _needs(self, weight: Weight, operator: str, code: int, variable: str, attribute: str = "") -> None:
         """Raises ValueError where the model's opset lacks the operator for the type; notes the IR version it needs."""
         text = f"tensor({DTYPES[code].text})"
         self._since = max(self._since, DTYPES[code].since)
@@ -387,10 +402,11 @@ class Rewriting:
             return
         later = _first_opset(operator, code, variable, attribute, self.opset)
         blocks = " in blocks" if attribute == "block_size" else ""
-        runtime = "" if self.scheme.kind.family != "integer" else ", or choose target='onnxruntime'"
+        other = Rewriting(self.model, self.scheme, "onnxruntime")
+        runtime = ", or choose target='onnxruntime'" if self.target == "onnx" and other._as_bits(weight) else ""
         raise ValueError(
             f"{self.scheme.type}{blocks} needs opset {later}, where {operator} has it, and the model has opset "
-            f"{self.opset}; export or convert it to opset {later}{runtime}"
+            f"{self.opset}; export or convert it to opset {later}{runtime}. The first weight is {weight.name!r}"
         )
 
     def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> str:
@@ -407,9 +423,9 @@ class Rewriting:
 
     def _graph(self, graph: GraphProto) -> GraphProto:
         """The graph with the new nodes in it; itself where nothing changes."""
-        if not self._replaced:
+        if not self._replaced and not self._first:
             return graph
-        nodes: list[NodeProto] = []
+        nodes = list(self._first.get(id(graph), ()))
         for node in graph.node:
             nodes.extend(self._replaced.get(id(node), [self._node(node)]))
         made = copy.copy(graph)

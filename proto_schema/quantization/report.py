@@ -9,8 +9,8 @@ from typing import Any
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import ModelProto
-from proto_schema.quantization.arranged import prepared
-from proto_schema.quantization.candidates import Weight, bytes_of, candidates
+from proto_schema.quantization.candidates import Weight, bytes_of
+from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.model import Rewriting, Target
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.records import dataclass
@@ -76,11 +76,10 @@ class Report:
 def planned(model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx") -> Report:
     """What `quantize` with the same arguments would do; no weight is read."""
     asked = Scheme.of(scheme)
-    model, names = prepared(model, asked)
-    work = Rewriting(model, asked, target)
-    taken, left = candidates(model, asked, target, names)
-    entries = [_entry(work, weight) for weight in taken]
-    for item in left:
+    found = chosen(model, asked, target)
+    work = Rewriting(found.model, asked, target)
+    entries = [_entry(work, weight) for weight in found.weights]
+    for item in found.left:
         tensor = item.tensor
         size = bytes_of(tensor)
         name, shape = as_text(tensor.name), tuple(tensor.dims)
@@ -93,9 +92,9 @@ def measured(
 ) -> Report:
     """What `quantize` would do, with the error of each weight, for which all of them are read."""
     report = planned(model, scheme, target=target)
-    model, names = prepared(model, report.scheme)
-    work = Rewriting(model, report.scheme, target)
-    weights = {weight.name: weight for weight in candidates(model, report.scheme, target, names)[0]}
+    found = chosen(model, report.scheme, target)
+    work = Rewriting(found.model, report.scheme, target)
+    weights = {weight.name: weight for weight in found.weights}
     return Report(report.scheme, tuple(_measured(work, weights, entry) for entry in report.entries))
 
 

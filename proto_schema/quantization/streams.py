@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.dtypes import DTYPES
+from proto_schema.errors import UnreadableDataError
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization import floats, integers
@@ -40,9 +41,10 @@ class Layout:
     """How a weight lies and what becomes of it.
 
     `rows` of `length` elements, and behind each other `batches` of these matrices. With `across` a block goes across
-    the rows, else along them. `block` elements have a scale, or with 0 a whole channel. `padded`: codes are unsigned,
-    each row of codes and of zero points begins a byte of its own, and codes go on to the end of the last block, as
-    MatMulNBits wants it. Zero points of whole channels lie behind each other, as QMoE has them.
+    the rows, else along them. `block` elements have a scale, or with 0 a whole channel; with batches across rows it is
+    not 0. `padded`: codes are unsigned, each row of codes and of zero points begins a byte of its own, and codes go on
+    to the end of the last block, as MatMulNBits wants it. Zero points of whole channels lie behind each other, as QMoE
+    has them.
     """
 
     rows: int
@@ -76,9 +78,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What became of a piece of the source."""
+    """What became of a piece of the source; codes are elements where a piece may end within a byte."""
 
-    codes: bytes
+    codes: bytes | Array
     scales: Array
     zeros: npt.NDArray[np.uint8] | None
     error: float = 0.0  # the sum of the squared differences
@@ -154,11 +156,11 @@ class Quantized:
         if wanted != CODES and wanted in self._kept:
             yield from self._kept.pop(wanted)
             return
-        zeros = _Joined(self.scheme.kind.bits)
+        codes, zeros = _Joined(self.scheme.kind.bits), _Joined(self.scheme.kind.bits)
         kept: dict[int, list[bytes]] = {SCALES: [], ZEROS: []}
         for piece in self._run():
             parts = (
-                (CODES, piece.codes),
+                (CODES, piece.codes if isinstance(piece.codes, bytes) else codes.bytes_of(piece.codes)),
                 (SCALES, self._scale_bytes(piece.scales)),
                 (ZEROS, b"" if piece.zeros is None else self._zero_bytes(piece.zeros, zeros)),
             )
@@ -171,6 +173,7 @@ class Quantized:
         if wanted == ZEROS:
             yield rest
         elif wanted == CODES:
+            yield codes.rest()
             kept[ZEROS].append(rest)
             self._kept = kept
 
@@ -195,6 +198,8 @@ class Quantized:
 
         try:
             yield from in_order(self._pieces(), work, self.scheme.threads)
+        except UnreadableDataError:
+            raise
         except ValueError as error:
             raise ValueError(
                 f"weight {self.name!r} cannot be quantized: {error}; leave it out with exclude={self.name!r}"
@@ -299,8 +304,10 @@ class Quantized:
             return singles(kept, self.scale_dtype).reshape(scales.shape)
         return scales.astype(DTYPES[self.scale_dtype].numpy).astype(np.float32)
 
-    def _packed(self, codes: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> bytes:
+    def _packed(self, codes: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> bytes | Array:
         bits = self.scheme.kind.bits
+        if self.layout.batches > 1 and bits < 8:
+            return self._flat(codes, shape).reshape(-1)  # the next matrix may begin within a byte
         if not self.layout.padded:
             return packed(self._flat(codes, shape).reshape(-1), bits)
         rows, length = shape
@@ -309,9 +316,7 @@ class Quantized:
         return packed(flat, bits)
 
     def _column_extremes(self) -> integers.Extremes:
-        """The least and the greatest of each column of all rows; batches have columns of their own."""
-        if self.layout.batches != 1:
-            raise ValueError("a stack of matrices needs blocks")
+        """The least and the greatest of each column of all rows."""
         least = np.full(self.layout.length, np.inf, np.float32)
         greatest = np.full(self.layout.length, -np.inf, np.float32)
 

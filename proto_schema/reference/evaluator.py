@@ -16,6 +16,7 @@ import numpy as np
 from proto_schema import operators
 from proto_schema.compute.call import NOTHING, Typed, Value
 from proto_schema.fields import Message
+from proto_schema.graphs.calls import callable_functions
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
 from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
 from proto_schema.reference.op_run import OpRun, python_value
@@ -63,7 +64,7 @@ class ReferenceEvaluator:
                 raise ValueError("a model says its opsets itself: leave out opsets=")
             called = [*called, *proto.functions]
         self._opsets = _opsets(proto, opsets)
-        self.functions = {(item.domain or "", item.name or "", item.overload or ""): item for item in called}
+        self.functions = callable_functions(called)
         self.new_ops = list(new_ops or ())
         linker = Linker(self.functions, self._custom())
         self._program = self._linked(linker)

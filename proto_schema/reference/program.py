@@ -21,6 +21,8 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.compute.call import Call, MisuseError, Typed, Value
 from proto_schema.compute.rows import Row, table
 from proto_schema.dtypes import DTYPES
+from proto_schema.errors import ExternalDataError
+from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import OpSchema
 from proto_schema.reference.failures import EvaluationError
@@ -135,7 +137,7 @@ class Program:
         references: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
     ) -> list[Value]:
-        """The values of `outputs`. Raises EvaluationError, which names the node."""
+        """The values of `outputs`. Raises EvaluationError, which names the node, ExternalDataError for a data file."""
         frame = Frame(outer, references or {}, watch)
         values = frame.values
         values.update(self.constants)
@@ -144,7 +146,7 @@ class Program:
         for step in self.steps:
             try:
                 results = _computed(step, frame)
-            except EvaluationError:
+            except (EvaluationError, ExternalDataError):
                 raise
             except _CAUSES as error:
                 raise EvaluationError(_failure(step, frame, error)) from error
@@ -342,7 +344,7 @@ class Linker:
         attributes, references = _attributes(node.attribute)
         step = Step(node, tuple(node.input), tuple(node.output), attributes, references, opsets)
         domain, name = node.domain or "", node.op_type or ""
-        function = self.functions.get((domain, name, node.overload or ""))
+        function = self.functions.get(callee(node))
         if function is None:
             for value in attributes.values():
                 for graph in value if isinstance(value, list) else [value]:

@@ -83,7 +83,7 @@ def given(value: Any, declared: TypeProto | None) -> Value:
         value = _map(value)
     if isinstance(value, dict) or kind == "map_type":
         member = declared.map_type.value_type if declared is not None and declared.map_type is not None else None
-        code = member.tensor_type.elem_type or 0 if member is not None and member.tensor_type is not None else 0
+        code = _known(member.tensor_type.elem_type if member is not None and member.tensor_type is not None else 0)
         kept = None if code in (0, _STRING) else _TARGET[code]
         return {
             _key(key): np.asarray(item, kept)[()] if np.ndim(item) == 0 else item for key, item in dict(value).items()
@@ -93,10 +93,17 @@ def given(value: Any, declared: TypeProto | None) -> Value:
         return [given(item, inner.elem_type if inner is not None else None) for item in value]
     code = 0
     if declared is not None and declared.tensor_type is not None:
-        code = declared.tensor_type.elem_type or 0
+        code = _known(declared.tensor_type.elem_type)
     elif declared is not None and declared.sparse_tensor_type is not None:
-        code = declared.sparse_tensor_type.elem_type or 0
+        code = _known(declared.sparse_tensor_type.elem_type)
     return tensor(value, code)
+
+
+def _known(code: int | None) -> int:
+    """The code of a data type, 0 for none. Raises TypeError for one that does not exist."""
+    if code and code not in DTYPES:
+        raise TypeError(f"the model declares it to be of the data type {code}, which does not exist: correct the file")
+    return code or 0
 
 
 def _key(key: Any) -> Any:

@@ -9,8 +9,8 @@ import copy
 from collections.abc import Iterator
 from typing import TypeVar
 
-from proto_schema.checking.context import domain_of
 from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.graphs.calls import domain_of
 from proto_schema.graphs.names import Unique, bodies, defined, used
 from proto_schema.helper import make_node, make_tensor
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto

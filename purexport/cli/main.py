@@ -190,15 +190,18 @@ def _judge(error: Exception) -> tuple[int, str]:
         return 2, "\n".join([_one_line(str(error)), *map(_kept, error.more[:_MOST_LINES])])
     if isinstance(error, ValueError):
         return 2, _one_line(str(error))
+    if isinstance(error, MemoryError):
+        more = f" ({error})" if str(error) else ""
+        return 2, _one_line(f"there is not enough memory for this{more}; free some, or raise its limit (ulimit -v)")
     if isinstance(error, OSError):
         near = near_file(error.filename) if isinstance(error, FileNotFoundError) else ""
         return 2, _one_line(f"{error.filename}: {error.strerror}{near}" if error.filename else str(error))
     lines = str(error).strip().split("\n")
     if len(lines) > 1:  # torch's errors have a line for each tensor or checkpoint key; an answer of one line hides them
         return 2, "\n".join(
-            [f"{type(error).__name__}: {_one_line(lines[0])}", *map(_kept, lines[1:_MOST_LINES]), _WHERE]
+            [f"{type(error).__name__}: {_one_line(lines[0])}", *map(_kept, lines[1:_MOST_LINES]), WHERE]
         )
-    return 2, f"{_one_line(f'{type(error).__name__}: {error}')} {_WHERE}"
+    return 2, f"{_one_line(f'{type(error).__name__}: {error}')} {WHERE}"
 
 
 def _code(error: Exception) -> str | None:
@@ -223,7 +226,8 @@ def _facts(error: Exception) -> dict[str, Any]:
 _MOST_LINES = 40
 _WHEELS = {"torch": "'purexport[torch]'", "onnxruntime": "onnxruntime", "transformers": "'purexport[llm]'"}
 """What pip installs for a package that is no requirement, as far as a verb needs it."""
-_WHERE = "(--traceback shows where)"
+WHERE = "(--traceback shows where)"
+"""Behind an error that nobody wrote words for. For a fault of a file that is a fault of ours."""
 
 
 def _kept(line: str) -> str:

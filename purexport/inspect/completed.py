@@ -11,6 +11,7 @@ Invariant: nothing that was kept is changed.  Every guess is told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 
 import proto_schema as ps
 from proto_schema.checker import CheckerContext, check_node
@@ -78,11 +79,11 @@ def _opsets(model: ModelProto, found: Additions) -> list[OperatorSetIdProto]:
     for domain in dict.fromkeys(["", *(canonical(node.domain or "") for node in nodes)]):
         if domain in given:
             continue
-        version = 1
+        version, many = 1, "all"
         if not domain or domain in ("ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.training"):
-            version = _version(domain, nodes, model.ir_version)
+            version, many = _version(domain, nodes, model.ir_version)
         found.model.opset_import.append(make_opsetid(domain, version))
-        why = "a domain of its own" if domain in own else "the newest that all its nodes fit, or a guess"
+        why = "a domain of its own" if domain in own else f"the newest that {many} its nodes fit, or a guess"
         found.notes.append(f"opset {domain or 'ai.onnx'} {version}: {why}")
     opsets = [*model.opset_import, *found.model.opset_import]
     if not model.ir_version:
@@ -98,20 +99,34 @@ def _all(nodes: list[NodeProto]) -> Iterator[NodeProto]:
             yield from _all(graph.node)
 
 
-def _version(domain: str, nodes: list[NodeProto], ir_version: int | None) -> int:
-    """The newest opset, of those that the IR version had, at which the checker takes every node."""
+def _version(domain: str, nodes: list[NodeProto], ir_version: int | None) -> tuple[int, str]:
+    """The newest opset, of those that the IR version had, at which the checker takes most nodes: `all` or `most of`."""
     apart = {
         (node.op_type, len(node.input), len(node.output), *sorted(str(item.name) for item in node.attribute)): node
         for node in nodes
         if canonical(node.domain or "") == domain
     }
+    alone = [_without_bodies(node) for node in apart.values()]
     newest = newest_opset(domain)
     versions = [at for at in range(newest, 0, -1) if not ir_version or ir_version_for(at, domain) <= ir_version]
+    best, most = versions[0] if versions else newest, -1
     for version in versions:
         context = CheckerContext(ir_version or int(ps.Version.IR_VERSION), {domain: version})
-        if all(_fits(node, context) for node in apart.values()):
-            return version
-    return versions[0] if versions else newest
+        count = sum(_fits(node, context) for node in alone)
+        if count > most:
+            best, most = version, count
+        if count == len(alone):
+            break
+    return best, "all" if most == len(alone) else "most of"
+
+
+def _without_bodies(node: NodeProto) -> NodeProto:
+    """The node with empty graphs: nodes in them use values of the graph around it, and are asked themselves."""
+    alone = copy(node)
+    alone.attribute = [copy(item) for item in node.attribute]
+    for item in alone.attribute:
+        item.g, item.graphs = GraphProto(name="body") if item.g is not None else None, []
+    return alone
 
 
 def _fits(node: NodeProto, context: CheckerContext) -> bool:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import proto_schema as ps
-from proto_schema.checking.context import domain_of
 from proto_schema.codec import decode
 from proto_schema.commit import Target, replacing
 from proto_schema.copying import by_kernel
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
+from proto_schema.graphs.calls import domain_of
 from proto_schema.locks import lock_file
 from proto_schema.onnx import ModelProto, OperatorSetIdProto, TensorProto
 from proto_schema.owned import files_of

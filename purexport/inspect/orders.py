@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from proto_schema.checking.context import domain_of
 from proto_schema.codec import decode
 from proto_schema.fields import STRING, Field, Message, field_of
 from proto_schema.generate import finder
+from proto_schema.graphs.calls import domain_of
 from proto_schema.graphs.names import as_text
 from proto_schema.graphs.similar import similar
 from proto_schema.onnx import (

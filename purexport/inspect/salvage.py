@@ -3,6 +3,7 @@
 Strategy: the model, its graph and its functions are built again from those of their fields that decode. Any other field
 is kept whole or dropped whole, because half a node is another node. After damage the reader goes on where the length
 says. If nothing sensible follows there, it goes on at the next place from which several fields in a row decode.
+A file that merely ends too early has nothing behind its last field, so nothing is looked for there (`cut_short`).
 Only places with the first byte of a known tag are looked at, and first only at their tags and lengths.
 What a model then lacks to be valid is added (`completed`).
 Invariants: what is written decodes, and what is kept is unchanged. The work is in proportion to the file: what is
@@ -39,6 +40,7 @@ from proto_schema.scalars import unpack
 from proto_schema.sniff import what_it_is
 from proto_schema.transfers import as_text
 from proto_schema.wire import I32, I64, LEN, VARINT, read_tag, varint
+from purexport.inspect.cut_short import announced_stop, is_cut_short, tensor_header
 from purexport.inspect.elements import Bytes, Element, accepts
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str], *, ove
     with replacing(os.fspath(target), inputs=files_of(os.fspath(path)), overwrite=overwrite) as file:
         found, parts = _kept(source)
         file.write(parts, sum(map(nbytes, parts)))
-    if found.lost and os.path.isfile(target):
+    if os.path.isfile(target):
         found.invalid = _rule_broken(target)
     return found
 
@@ -250,11 +252,7 @@ class _Keeper:
 
     def _note_tensor(self, child: Element) -> None:
         """What a damaged weight says of itself before the damage, if that is its name, type and sizes."""
-        told = TensorProto()
-        for inner in self.source.children(child):
-            if inner.problem or inner.field is None or inner.field.name not in ("dims", "data_type", "name"):
-                break
-            _take(self.source, inner, told)
+        told = tensor_header(self.source, child)
         if told.name and told.data_type in _CODES:
             kind = TypeProto(tensor_type=TypeProto.Tensor(elem_type=told.data_type, shape=_shape(told.dims)))
             self.cut_off.append(ValueInfoProto(name=told.name, type=kind))
@@ -274,6 +272,8 @@ class _Keeper:
         """Where to go on after bytes that cannot be kept: behind them, at the first promising place, or nowhere."""
         if child is not None and not child.problem and self._promising(parent, child.stop):
             return child.stop
+        if child is not None and is_cut_short(self.source, child, self._limit(parent)):
+            return parent.stop
         for match in _beginnings(parent.message or ModelProto).finditer(self.source.view, at + 1, parent.stop):
             self.left -= _LOOK
             if self.left < 0:
@@ -281,6 +281,10 @@ class _Keeper:
             if self._promising(parent, match.start()):
                 return match.start()
         return parent.stop
+
+    def _limit(self, parent: Element) -> int | None:
+        """Where the container ends by its own length; the file itself announces none."""
+        return announced_stop(self.source, parent) if parent.depth else None
 
     def _promising(self, parent: Element, at: int) -> bool:
         """Whether fields that the schema knows follow each other from here, or the end does."""

@@ -243,7 +243,7 @@ class _Places:
         for tensor in found:
             if tensor.data_location == TensorProto.EXTERNAL:
                 entry = entries(tensor)
-                by_file[entry.location].add((entry.offset, _stop(tensor, entry)))
+                by_file[entry.location].add((entry.offset, stop_of(tensor, entry)))
         for location, ranges in by_file.items():
             end, last = -1, ""
             for start, stop in sorted(ranges):
@@ -263,7 +263,7 @@ class _Places:
         if tensor.data_location != TensorProto.EXTERNAL:
             return _digest(tensor)
         entry = entries(tensor)
-        place = f"{entry.offset} {_stop(tensor, entry)} {entry.location}"
+        place = f"{entry.offset} {stop_of(tensor, entry)} {entry.location}"
         if place in self._overlapping:
             return place.encode(errors="surrogatepass")
         if place not in self._digests:
@@ -303,11 +303,12 @@ def audit(model: ModelProto, folder: str) -> tuple[list[DataFile], list[str]]:
         except ExternalDataError as error:
             problems.append(str(error))
             continue
-        by_file[entry.location].append((entry.offset, _stop(tensor, entry), as_text(tensor.name)))
+        by_file[entry.location].append((entry.offset, stop_of(tensor, entry), as_text(tensor.name)))
     return [_audited(name, sorted(ranges), folder) for name, ranges in sorted(by_file.items())], problems
 
 
-def _stop(tensor: TensorProto, entry: Entries) -> int:
+def stop_of(tensor: TensorProto, entry: Entries) -> int:
+    """Where the range of a tensor ends in its data file: by its length, else by type and shape."""
     return entry.offset + (entry.length if entry.length is not None else _nbytes(tensor))
 
 

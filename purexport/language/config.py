@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proto_schema.dtypes import DTYPES
 from purexport.errors import ExportError
 from purexport.weights.stored import shown
 
@@ -33,7 +34,7 @@ KERNELS = (
 _OF_TORCH = ("eager", "sdpa", "batched_mm", "grouped_mm")  # functions that are transformers' own and plain torch
 # keys that name other files, or say where the config came from
 ELSEWHERE = ("configuration_files", "transformers_weights", "gguf_file", "name_or_path", "_name_or_path")
-DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+FLOATS = tuple(row.torch for row in DTYPES.values() if "float" in row.torch)  # the dtypes that weights can have
 _DTYPE_KEYS = ("dtype", "torch_dtype")
 _PACKED = "quantization_config"  # is read by the readers of weights only
 DEEPEST = 64  # levels of objects and lists; real configs have about six
@@ -115,8 +116,8 @@ def _entries(value: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
 
 def _check(place: str, key: str, value: Any) -> None:
     if key in _DTYPE_KEYS and value is not None:
-        if value not in DTYPES:
-            raise _odd(place, f"{shown(value)} is not a dtype of weights; known are {', '.join(DTYPES)}")
+        if value not in FLOATS:
+            raise _odd(place, f"{shown(value)} is not a dtype of weights; known are {', '.join(FLOATS)}")
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     else:

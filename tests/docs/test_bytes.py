@@ -62,4 +62,4 @@ def test_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         main(words[1:])
         streams = capsys.readouterr()
         assert sizeless((streams.out + streams.err).rstrip()) == sizeless(shown), command
-    assert len(ran) == 17 and os.path.exists("kept.onnx")
+    assert len(ran) == 18 and os.path.exists("kept.onnx")

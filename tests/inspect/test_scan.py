@@ -4,20 +4,59 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Callable
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import proto_schema as ps
 from proto_schema.parser import parse_model
 from purexport.cli.main import main
 from purexport.inspect import scan as scanning
+from purexport.inspect.allowed import NOT_SAFE, Allowed, profile
 from purexport.inspect.scan import RULES, SEVERITIES, scan
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> '
 PLAIN = HEAD + "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+PE = (b"MZ".ljust(0x3C, b"\0") + b"\x80").ljust(0x80, b"\0") + b"PE\0\0".ljust(128, b"\0")
+MARK = b"\n#proto_schema data, 16 bytes, w.data of m.onnx\n"
+
+
+def _number(octets: bytes) -> int:
+    return int.from_bytes(octets, "little", signed=True)
+
+
+def _float(octets: bytes) -> float:
+    number: float = struct.unpack("<f", octets)[0]
+    return number
+
+
+def _with_data(content: bytes, length: int, *, offset: int = 0, second: int | None = None, checksum: str = "") -> bytes:
+    """A weight of so many bytes in a data file, perhaps another one of as many, and the file."""
+    Path("w.data").write_bytes(content)
+    model = parse_model(PLAIN)
+    model.graph.initializer = []
+    for name, start in (("w", offset), ("v", second)):
+        if start is not None:
+            said = {"location": "w.data", "offset": str(start), "length": str(length)}
+            said |= {"checksum": checksum} if checksum else {}
+            tensor = ps.TensorProto(name=name, data_type=1, dims=[length // 4], data_location=1)
+            tensor.external_data = [ps.StringStringEntryProto(key=key, value=value) for key, value in said.items()]
+            model.graph.initializer.append(tensor)
+    return model.SerializeToString()
+
+
+def _context(**attributes: Any) -> bytes:
+    model = parse_model(PLAIN)
+    model.graph.node = [ps.helper.make_node("EPContext", ["x"], ["y"], domain="com.microsoft", **attributes)]
+    return model.SerializeToString()
+
+
+OWN = '<domain: "{}", opset_import: ["": 21]> {} (a, b) => (c) {{ c = Sub(a, b) }}'
 F = '<domain: "d", opset_import: ["": 21, "d": 1]> '
 
 
@@ -44,7 +83,7 @@ def _attribute(data: bytes) -> bytes:
 
 def _tensor(**fields: Any) -> bytes:
     model = parse_model(PLAIN)
-    model.graph.initializer = [ps.TensorProto(name="w", **{"data_type": 1, "dims": [2], **fields})]
+    model.graph.initializer = [ps.TensorProto(**{"name": "w", "data_type": 1, "dims": [2], **fields})]
     return model.SerializeToString()
 
 
@@ -82,6 +121,35 @@ PLANTED: list[tuple[str, Any, str]] = [  # (rule, the file, a part of what is sa
     ("unknown-operator", PLAIN.replace("Add", "Addd"), "'Addd' of the domain 'ai.onnx', 1 node"),
     ("unknown-domain", PLAIN.replace("Add", "evil.Add"), "'Add' of the domain 'evil', 1 node"),
     ("runtime-domain", PLAIN.replace("Add", "com.microsoft.Gelu"), "'Gelu' of the domain 'com.microsoft'"),
+    ("shadowed-operator", PLAIN + OWN.format("ai.onnx", "Add"), "'Add': runtimes compute the operator"),
+    ("shadowed-operator", PLAIN + OWN.format("ai.onnx.ml", "Scaler"), "'Scaler': runtimes compute the operator"),
+    ("function-of-runtime", PLAIN + OWN.format("com.microsoft", "Gelu"), "'Gelu' of the domain 'com.microsoft'"),
+    ("executable-bytes", lambda: _tensor(dims=[16], raw_data=b"\x7fELF\x02\x01\x01" + bytes(57)), "begins like an ELF"),
+    ("executable-bytes", lambda: _tensor(dims=[64], raw_data=PE), "begins like a Windows program"),
+    ("executable-bytes", lambda: _tensor(data_type=7, dims=[1], int64_data=[_number(b"PK\x03\x04abcd")]), "a zip"),
+    ("executable-bytes", lambda: _tensor(data_type=2, dims=[4], int32_data=list(b"PK\x03\x04")), "a zip archive"),
+    ("executable-bytes", lambda: _tensor(dims=[3], float_data=[_float(b"\x80\x04\x95a"), 0.0, 0.0]), "like a pickle"),
+    ("executable-bytes", lambda: _with_data(b"#! /bin/sh\nid\n  ", 16), "begins like a script"),
+    ("executable-bytes", lambda: _with_data(bytes(16) + b"\x1f\x8b\x08\0\0\0\0\0\0\xffabc", 16), "bytes from 16 on"),
+    ("unowned-data", lambda: _with_data(bytes(16) + b"secret", 16), "6 bytes from 16 on"),
+    ("unowned-data", lambda: _with_data(bytes(16 + (1 << 17)), 16), "131,072 bytes from 16 on"),
+    ("unowned-data", lambda: _with_data(b"abcd" + bytes(16), 16, offset=4), "4 bytes from 0 on"),
+    ("unowned-data", lambda: _with_data(bytes(16) + MARK + b"more", 16), "from 16 on"),
+    ("unowned-data", lambda: _with_data(bytes(16) + b"secret", 16, second=1000), "6 bytes from 16 on"),
+    ("overlapping-data", lambda: _with_data(bytes(24), 16, second=8), "'v' has bytes from 8 on, which are of 'w'"),
+    ("checksum", lambda: _with_data(bytes(16), 16, checksum="0" * 40), "and the model says 0000"),
+    ("values-twice", lambda: _tensor(raw_data=bytes(8), float_data=[1.0, 2.0]), "in float_data and raw_data"),
+    ("values-twice", lambda: _tensor(data_location=1, raw_data=bytes(8)), "in raw_data and external_data"),
+    ("name-twice", PLAIN.replace("w = {1, 2}>", "w = {1, 2}, float[2] w = {3, 4}>"), "2 tensors are called 'w'"),
+    ("training", _text(training_info=[ps.TrainingInfoProto()]), "is there"),
+    ("unused-tensor", lambda: _tensor(name="v", dims=[999], raw_data=bytes(3996)), "'v': 3,996 bytes"),
+    ("look-alike", _text(producer_name="x", domain="p\u0430ypal"), "'p\\u0430ypal' looks like 'paypal'"),
+    ("look-alike", lambda: _tensor(name="\uff57"), "'\\uff57' looks like 'w'"),
+    ("deceptive-text", _text(doc_string="see gnp\u202efdp.exe"), "the character U+202E in 'see gnp"),
+    ("device-program", lambda: _context(embed_mode=0, ep_cache_context="a.bin"), "in the file 'a.bin'"),
+    ("device-program", lambda: _context(embed_mode=1, ep_cache_context="x" * 5000), "5,000 bytes in the model"),
+    ("external-path-escapes", lambda: _context(embed_mode=0, ep_cache_context="../a.bin"), "is in '../a.bin'"),
+    ("external-path-escapes", lambda: _context(ep_cache_context="/tmp/a.bin"), "is in '/tmp/a.bin'"),
     ("recursive-functions", PLAIN.replace("Add(x, w)", "d.f(x)") + F + "f (x) => (y) { y = d.f(x) }", "d::f -> d::f"),
     ("call-expansion", PLAIN.replace("Add(x, w)", "d.f0(x)") + CHAIN, "1,073,741"),
     ("deep-nesting", _nested(9), "8 graphs around this one"),
@@ -116,7 +184,111 @@ def test_each_rule_finds_what_it_is_for(rule: str, built: Any, said: str) -> Non
 
 
 def test_every_rule_is_planted() -> None:
-    assert {row[0] for row in PLANTED} == set(RULES)
+    """The list of what is allowed has tests of its own."""
+    assert {row[0] for row in PLANTED} == set(RULES) - {"not-allowed"}
+
+
+# what looks like something, and is not
+PEACE: dict[str, Callable[[], bytes]] = {
+    "floats": lambda: _tensor(dims=[2], float_data=[1.0, -0.5]),
+    "the mark of a save": lambda: _with_data(bytes(16) + MARK, 16),
+    "tied weights": lambda: _with_data(bytes(16), 16, second=0),
+    "weights behind each other": lambda: _with_data(bytes(32), 16, second=16),
+    "padding": lambda: _with_data(bytes(4096), 16, second=4080),
+    "its checksum": lambda: _with_data(bytes(16), 16, checksum=sha1(bytes(16)).hexdigest()),
+    "another script": _text(doc_string="\u0441\u043b\u043e\u0439", producer_name="\U0001f468\u200d\U0001f4bb"),
+    "a word of two scripts": lambda: _tensor(name="\u0441\u043b\u043e\u0439_out"),
+    "a greek letter": lambda: _tensor(name="\u03b2_1"),
+    "a small tensor that nothing reads": lambda: _tensor(name="v", dims=[2], raw_data=bytes(8)),
+}
+
+
+@pytest.mark.parametrize("name", PEACE)
+def test_what_only_looks_like_it(name: str) -> None:
+    _write(PEACE[name])
+    assert {risk.rule for risk in scan("m.onnx").risks} <= {"external-data"}
+
+
+def test_a_model_that_was_saved_is_left_in_peace(tmp_path: Path) -> None:
+    """Also where the data of two models is in one file."""
+    weights = [ps.numpy_helper.from_array(np.full(3000, at, np.float32), f"w{at}") for at in range(3)]
+    graph = ps.helper.make_graph([ps.helper.make_node("Sum", ["w0", "w1", "w2"], ["y"])], "g", [], [], weights)
+    ps.save(ps.helper.make_model(graph), "s.onnx", external_data=True)
+    assert {risk.rule for risk in scan("s.onnx").risks} == {"external-data"}
+
+
+ALLOW = "# the operators of our runtime\nAdd\nai.onnx::Relu\n\ncom.microsoft::Gelu  # one of theirs\nown::*\n"
+MIX = PLAIN.replace("y = Add(x, w)", "t = Relu(x) y = OPERATOR(t, w)")
+
+
+@pytest.mark.parametrize(
+    ("lists", "operator", "said"),
+    [
+        ([ALLOW], "Add", ""),
+        ([ALLOW], "own.Anything", ""),
+        ([ALLOW], "com.microsoft.Gelu", ""),
+        ([ALLOW], "Mul", "'Mul' of the domain 'ai.onnx', 1 node"),
+        ([ALLOW], "com.microsoft.Attention", "'Attention' of the domain 'com.microsoft', 1 node"),
+        (["Add"], "Add", "'Relu' of the domain 'ai.onnx', 1 node"),
+        (["Relu", "Mul"], "Mul", ""),
+        (["safe"], "Mul", ""),
+        (["safe"], "Expand", "'Expand' of the domain 'ai.onnx', 1 node"),
+        (["safe", "Expand"], "Expand", ""),
+        (["safe"], "own.Add", "'Add' of the domain 'own', 1 node"),
+    ],
+)
+@pytest.mark.parametrize("level", ["high", "never"])
+def test_what_is_not_on_the_list_fails(
+    level: str, lists: list[str], operator: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(MIX.replace("OPERATOR", operator))
+    words = ["scan", "m.onnx", "--fail-on", level]
+    for number, text in enumerate(lists):
+        Path(f"list{number}").write_text(text)
+        words += ["--allow", "safe" if text == "safe" else f"list{number}"]
+    assert main(words) == (1 if said else 0)
+    assert said in capsys.readouterr().out
+
+
+def test_nodes_of_functions_and_branches_are_on_the_list_too() -> None:
+    function = F + "f (a) => (b) { b = Exp(a) }"
+    _write(PLAIN.replace("y = Add(x, w)", "y = d.f(x)") + function)
+    allow = Allowed()
+    found = [risk for risk in scan("m.onnx", allow).risks if risk.rule == "not-allowed"]
+    assert [(risk.path, risk.text) for risk in found] == [
+        ("functions[0].node[0]", "'Exp' of the domain 'ai.onnx', 1 node")
+    ]
+    _write(PLAIN.replace("Add(x, w)", "com.microsoft.Gelu(x)") + OWN.format("com.microsoft", "Gelu"))
+    found = [risk for risk in scan("m.onnx", allow).risks if risk.rule == "not-allowed"]
+    assert sorted(risk.text.partition(" ")[0] for risk in found) == ["'Gelu'", "'Sub'"]  # its own may run, or the nodes
+    _write(_nested(1))
+    found = [risk for risk in scan("m.onnx", allow).risks if risk.rule == "not-allowed"]
+    assert sorted(risk.text.partition(" ")[0] for risk in found) == ["'If'", "'Neg'"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Add Mul", "list, line 1: 'Add Mul' is neither Operator nor domain::Operator nor domain::*"),
+        ("Add\n*", "list, line 2: '*' is neither"),
+        ("own::", "list, line 1: 'own::' is neither"),
+        ("# nothing", "list allows nothing: write operators into it, one a line, or use 'safe'"),
+        (None, "list: No such file or directory"),
+    ],
+)
+def test_lists_that_are_none(text: str | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(PLAIN)
+    if text is not None:
+        Path("list").write_text(text)
+    assert main(["scan", "m.onnx", "--allow", "list"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_every_operator_is_safe_or_has_a_reason() -> None:
+    """A new operator of the standard must be decided on."""
+    refused = [name for names in NOT_SAFE for name in names.split()]
+    safe = [name for _, name in profile().operators]
+    assert sorted(refused + safe) == sorted(ps.operators.names(""))
 
 
 def test_a_plain_model_is_left_in_peace(capsys: pytest.CaptureFixture[str]) -> None:

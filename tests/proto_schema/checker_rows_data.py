@@ -471,6 +471,11 @@ STRICTER_FULL: list[Row] = [
 ]
 
 STRICTER: list[Row] = [
+    (
+        "a function that no node calls, because the standard has an operator of its name",
+        lambda m: m.functions.append(helper.make_function("", "Relu", ["a"], ["a"], [], [helper.make_opsetid("", 21)])),
+        "functions[1]: Relu is an operator of the standard: nodes compute that, and never call this function",
+    ),
     ("name that is no UTF-8", put("graph", name=b"\xff"), "graph.name: is not UTF-8: b'\\xff'"),
     (
         "key type 0",

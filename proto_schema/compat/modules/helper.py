@@ -15,7 +15,7 @@ from proto_schema.compat.arrays import array_type
 from proto_schema.compat.crossing import crossed, crossing
 from proto_schema.compat.messages import PROTOS, Mannered, mannered
 from proto_schema.dtypes import DTYPES
-from proto_schema.payload import byte_view
+from proto_schema.payload import contiguous
 
 globals().update(crossed(ours))
 __all__ = ["OP_SET_ID_VERSION_MAP", "VERSION_TABLE"]
@@ -60,7 +60,7 @@ def make_tensor(name: str, data_type: int, dims: Any, vals: Any, raw: bool = Fal
         raise TypeError(f"Raw data must be bytes or numpy.ndarray, but got {type(vals)}.")
     made = ours.make_tensor(name, data_type, list(dims), vals, raw)
     if made.raw_data is not None:
-        made.raw_data = bytes(byte_view(made.raw_data))
+        made.raw_data = bytes(contiguous(made.raw_data))
     return mannered(made)
 
 

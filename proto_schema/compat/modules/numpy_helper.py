@@ -18,6 +18,7 @@ from proto_schema.compat.modules.external_data_helper import _read_external_data
 from proto_schema.dtypes import by_numpy_name, dtype_of
 from proto_schema.fields import Message
 from proto_schema.onnx import MapProto, OptionalProto, SequenceProto, TensorProto
+from proto_schema.payload import contiguous
 from proto_schema.tensor_helper import np_dtype_to_tensor_dtype
 
 __all__ = [
@@ -87,7 +88,7 @@ def _owning(made: Any) -> Any:
     """The message, whose tensors have bytes of their own."""
     for tensor in _tensors(made):
         if tensor.raw_data is not None:
-            tensor.raw_data = bytes(tensor.raw_data)
+            tensor.raw_data = bytes(contiguous(tensor.raw_data))
     return made
 
 

@@ -74,6 +74,6 @@ def _lines(target: str, found: Salvage) -> Iterator[str]:
         if len(found.added) > _SHOWN:
             yield f"  ... {len(found.added) - _SHOWN} more (--json shows all)"
     if found.invalid:
-        yield f"what is left is not valid: {found.invalid}"
+        yield f"{'what is left' if found.lost else 'the model'} is not valid: {found.invalid}"
     elif found.lost:
         yield "what is left is a valid model"

@@ -30,8 +30,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="what a security reviewer wants to know: paths, claims, operators, texts, disagreeing parsers",
         description="Look for what a reviewer should see before a model of strangers is loaded: external data outside "
         "of its folder, claims that do not fit the data, operators from elsewhere, scripts and addresses in texts, "
-        "and bytes that parsers read differently. Nothing is executed, and weights are not read. The exit status is 1 "
-        "when something is as grave as --fail-on says.",
+        "and bytes that parsers read differently. Nothing is executed, and of weights the beginning is read. The exit "
+        "status is 1 when something is as grave as --fail-on says, or an operator is not on the list of --allow.",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
@@ -41,6 +41,14 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         default="high",
         help=f"the least severity that makes the exit status 1: {_SEVERITIES}, or {_NEVER} (default: high)",
     )
+    add(
+        "--allow",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="operators that may occur, one a line: Conv, com.microsoft::Gelu, own::*; every other one makes the exit "
+        "status 1. The word safe stands for operators of the standard whose work and memory their inputs bound",
+    )
     add("--json", action="store_true", help="the same as JSON")
     add("--sarif", action="store_true", help="the same as SARIF 2.1.0, for code hosts and editors")
     return parser
@@ -49,15 +57,17 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 def run(args: argparse.Namespace) -> int:
     """Print what was found.  Returns 1 where it is as grave as asked."""
     # it loads numpy, which the help of all verbs does not need
+    from purexport.inspect.allowed import allowed
     from purexport.inspect.scan import SEVERITIES, sarif, scan
 
     if args.fail_on not in (*SEVERITIES, _NEVER):
         raise UsageError(f"--fail-on {args.fail_on}: write one of {', '.join(SEVERITIES)}, {_NEVER}")
     if args.json and args.sarif:
         raise UsageError("--json and --sarif are two forms of the answer: give one of them")
-    made = scan(args.file)
+    made = scan(args.file, allowed(args.allow) if args.allow else None)
     worst = made.worst()
     fails = args.fail_on != _NEVER and worst is not None and SEVERITIES.index(worst) >= SEVERITIES.index(args.fail_on)
+    fails = fails or made.counts["not-allowed"] > 0
     if args.sarif:
         text = json.dumps(sarif(made, VERSION), indent=2)
     elif args.json:
