@@ -38,7 +38,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM', not a list of names"),
     ({"model_type": 5}, "model_type is 5, not a name"),
     ({"model_type": ["llama"]}, r"model_type is \['llama'\], not a name"),
-    ({"dtype": "os.system"}, "dtype: 'os.system' is not a dtype of weights; known are float64"),
+    ({"dtype": "os.system"}, "dtype: 'os.system' is not a dtype of weights; known are float32"),
     ({"torch_dtype": "load"}, "torch_dtype: 'load' is not a dtype"),
     ({"text_config": {"dtype": "hub.load"}}, "text_config.dtype: 'hub.load' is not a dtype"),
     ({"dtype": ["float32"]}, r"dtype: \['float32'\] is not a dtype"),
