@@ -10,12 +10,11 @@ memory; work is `RATE` units for each byte.
 
 from __future__ import annotations
 
-import re
 from typing import TypeAlias
 
 from proto_schema.records import dataclass
 
-__all__ = ["EVALUATION", "FOLDING", "INFERENCE", "NODE", "Budget", "Cost", "ExceededError", "budget_of"]
+__all__ = ["EVALUATION", "FOLDING", "INFERENCE", "NODE", "Budget", "Cost", "ExceededError", "Given", "budget_of"]
 
 RATE = 64
 NODE = 100_000
@@ -23,13 +22,10 @@ NODE = 100_000
 
 EVALUATION = 16 << 30
 """Bytes of a run of the evaluator, which no ordinary model needs."""
-FOLDING = 128 << 20
+FOLDING = 64 << 20
 """Bytes for all that one simplification folds: what is cheap."""
 INFERENCE = 128 << 20
 """Bytes for all nodes that one inference meets again, in calls of functions and in loops. The first time is free."""
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_TEXT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) *([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class ExceededError(ValueError):
@@ -78,28 +74,23 @@ class Budget:
 
     def hold(self, size: int) -> None:
         """So many bytes are held from now on. Raises ExceededError where that is more than the memory."""
+        if self.held + size > self.memory:
+            raise ExceededError(
+                f"{_size(self.held + size)} of results would be held, and the budget is {_size(self.memory)}"
+            )
         self.held += size
-        if self.held > self.memory:
-            raise ExceededError(f"{_size(self.held)} of results are held, and the budget is {_size(self.memory)}")
 
     def release(self, size: int) -> None:
         """So many bytes are not held any more."""
         self.held -= size
 
 
-Given: TypeAlias = "Budget | int | str | None"
+Given: TypeAlias = "Budget | int | None"
 
 
 def budget_of(given: Given, default: int = EVALUATION) -> Budget:
-    """A budget as users write it: bytes, or a text such as `4GiB`. None is the default. Raises ValueError."""
-    if isinstance(given, Budget):
-        return given
-    if isinstance(given, str):
-        found = _TEXT.fullmatch(given.strip())
-        if found is None:
-            raise ValueError(f"a budget is a number of bytes such as 500M or 4GiB, not {given[:40]!r}")
-        given = int(float(found[1]) * _UNITS[found[2].upper()])
-    return Budget(default if given is None else given)
+    """A budget, of so many bytes of memory if it is a number. None is the default. Raises ValueError."""
+    return given if isinstance(given, Budget) else Budget(default if given is None else given)
 
 
 def _shown(units: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Budget
 from proto_schema.calibration.codes import Codes, Source
 from proto_schema.calibration.options import Options
 from proto_schema.calibration.places import Bias, Places, found_places, scale_of, watched
@@ -94,12 +95,13 @@ class Calibrated:
         )
 
 
-def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrated:
+def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budget | None = None) -> Calibrated:
     """The model with activations and weights as integers, by the ranges that the samples show.
 
-    `model` does not change. Raises ValueError for samples that the model does not take, for activations and weights
-    that hold a NaN, for weights that hold an infinity, for an opset without the operators, and where nothing can be
-    quantized. An activation that reaches infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
+    `model` does not change. `budget` is for each run of our evaluator, and for the bytes of a file of samples. Raises
+    ValueError for samples that the model does not take, for activations and weights that hold a NaN, for weights that
+    hold an infinity, for an opset without the operators, and where nothing can be quantized. An activation that reaches
+    infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
     """
     graph = model.graph or GraphProto()
     opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
@@ -108,8 +110,8 @@ def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrate
         what = "A scale for each channel" if options.per_channel else "QuantizeLinear"
         raise ValueError(f"{what} needs opset {needed}, and the model has opset {opset}; convert it first")
     names = watched(graph, options, opset)
-    with Runner(model, names) as runner:
-        seen = collected(runner, Samples(model, samples), options)
+    with Runner(model, names, budget) as runner:
+        seen = collected(runner, Samples(model, samples, budget), options)
     places = found_places(graph, options, opset, seen)
     if not places.activations:
         raise ValueError(

@@ -275,7 +275,7 @@ class Site(Occurrence):
 
 def _followed(content: Sequence[Element]) -> Content:
     """The elements without numbers of so many digits that no size comes of them: each node may double the digits."""
-    if any(item.__class__ is int and not -FURTHEST < item < FURTHEST for item in content):  # type: ignore[operator]
+    if any(item.__class__ is int and not -FURTHEST < item < FURTHEST for item in content):
         content = [None if isinstance(item, int) and not -FURTHEST < item < FURTHEST else item for item in content]
     return tuple(content) if any(item is not None for item in content) else None
 
