@@ -17,14 +17,14 @@ from proto_schema.records import dataclass
 __all__ = ["EVALUATION", "FOLDING", "INFERENCE", "NODE", "Budget", "Cost", "ExceededError", "Given", "budget_of"]
 
 RATE = 64
-NODE = 100_000
+NODE = 250_000
 """Units of a node, whatever it computes: all that is done around it."""
 
 EVALUATION = 16 << 30
 """Bytes of a run of the evaluator, which no ordinary model needs."""
-FOLDING = 64 << 20
+FOLDING = 128 << 20
 """Bytes for all that one simplification folds: what is cheap."""
-INFERENCE = 128 << 20
+INFERENCE = 256 << 20
 """Bytes for all nodes that one inference meets again, in calls of functions and in loops. The first time is free."""
 
 

@@ -43,7 +43,7 @@ WIDE = 8
 TEXT = 64
 """Bytes of a str, beside its characters."""
 _PASSES = 6  # over the result of a formula, with an array for each
-_AT_ONCE = 8  # products and sums of floats in a unit
+_AT_ONCE = 4  # products and sums of floats in a unit
 _PYTHON = 2_000
 """Units for what Python does with one element or one piece."""
 

@@ -36,8 +36,13 @@ table = _TABLE.all
 
 def row(*names: str, domain: str = "", cost: CostOf = elementwise) -> Callable[[Row], Row]:
     """Declare a function as the row of these operators, and what it asks for before it runs."""
-    declared = _TABLE.declare(*names, domain=domain)
-    _COSTS.update(((domain, name), cost) for name in names)
+    declare = _TABLE.declare(*names, domain=domain)
+
+    def declared(function: Row) -> Row:
+        made = declare(function)
+        _COSTS.update(((domain, name), cost) for name in names)
+        return made
+
     return declared
 
 

@@ -213,6 +213,8 @@ def max_unpool(call: Call, data: Array, places: Array, asked: Array | None = Non
 
 
 def _placed(call: Call, data: Array, places: Array, shape: Sequence[int]) -> Array:
+    if min(shape) < 0:
+        call.fail(f"the output would have the shape {list(shape)}")
     flat = np.zeros(prod(shape), data.dtype)
     if places.size and (places.min() < 0 or places.max() >= flat.size):
         call.fail(f"an index is outside of the {flat.size} elements of the output")
