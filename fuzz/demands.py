@@ -127,6 +127,23 @@ def functions(count: int, calls: int, last: list[ps.NodeProto]) -> Make:
     return make
 
 
+def nested(count: int, branches: int) -> Any:
+    """Functions that call the next inside of several branches."""
+    found = []
+    for at in range(count):
+        node = make_node(f"f{at + 1}", ["x"], ["y0"], domain="c")
+        for branch in range(branches):
+            inner = make_graph([node], "then", [], [make_tensor_value_info(f"y{branch}", FLOAT, None)])
+            same = make_node("Identity", ["x"], [f"e{branch}"])
+            other = make_graph([same], "else", [], [make_tensor_value_info(f"e{branch}", FLOAT, None)])
+            node = make_node("If", ["c"], [f"y{branch + 1}"], then_branch=inner, else_branch=other)
+        nodes = [make_node("Constant", [], ["k"], value_int=1), make_node("Cast", ["k"], ["c"], to=BOOL), node]
+        imports = [make_opsetid("c", 1), make_opsetid("", 23)]
+        found.append(make_function("c", f"f{at}", ["x"], [f"y{branches}"], nodes, imports))
+    found.append(make_function("c", f"f{count}", ["x"], ["y"], RELU, [make_opsetid("", 23)]))
+    return model([make_node("f0", ["x"], ["y"], domain="c")], {"x": np.ones(1, np.float32)}, {}, functions=found)
+
+
 RELU = [make_node("Relu", ["x"], ["y"])]
 SOME = [make_node("Cast", ["x"], ["c"], to=BOOL), make_node("Compress", ["x", "c"], ["y"])]
 
@@ -274,9 +291,11 @@ INFERRED: dict[str, Make] = {
     "tiles": tiled,
     "texts of sizes": texts_of_sizes,
     "functions with new sizes": functions(40, 2, SOME),
+    "functions in branches": lambda: nested(60, 8),
     "loops in loops": loops(24, 2, make_node("Concat", ["", ""], ["y"], axis=0)),
 }
 RUN: dict[str, Make] = {
+    "functions in branches": lambda: nested(60, 8),
     "functions": functions(40, 2, RELU),
     "a chain of functions": functions(5_000, 1, RELU),
     "turns": loops(0, 2**62, make_node("Identity", [""], ["y"])),
@@ -286,6 +305,7 @@ DEMANDS: dict[str, tuple[Callable[[Any], object], Make]] = {
     **{f"infer {name}": (ps.shape_inference.infer_shapes, make) for name, make in INFERRED.items()},
     **{f"check {name}": (check, make) for name, make in INFERRED.items()},
     **{f"convert {name}": (convert, make) for name, make in INFERRED.items()},
+    **{f"inline {name}": (ps.inliner.inline_local_functions, make) for name, make in {**INFERRED, **RUN}.items()},
     **{f"simplify {name}": (ps.simplify, make) for name, make in {**INFERRED, **OPERATORS}.items()},
     **{f"run {name}": (run, make) for name, make in {**RUN, **OPERATORS}.items()},
     **{f"calibrate {kind}": (samples(kind), INFERRED["texts of sizes"]) for kind in ("pipe", "header")},
@@ -310,7 +330,7 @@ def plant(name: str) -> None:
     if name == "degree":
         size.HIGHEST = 2**80
     elif name == "digits":
-        site.FURTHEST = size.LARGEST = text.LARGEST = 1 << 2**20
+        site.FURTHEST = size.LARGEST = text.LARGEST = float("inf")  # type: ignore[assignment]
     elif name == "inference":
         walk.Walk.affords = lambda *_: True  # type: ignore[method-assign]
     elif name == "folding":

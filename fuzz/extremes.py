@@ -34,7 +34,7 @@ from proto_schema.operators import schema
 MEMORY, WORK = 32 << 20, 400_000_000
 MARGIN = 16 << 20  # what is made around a node
 SECONDS = 4.0  # of the process, on any machine, while memory is traced
-ADDRESSES = 6 << 30
+ADDRESSES = 2 << 30
 NUMBERS = (0, -1, 20_000, 2**31 - 1, 2**40, 2**62)
 FLOATS = (1e-30, 1e30)
 AXIS = 60_000

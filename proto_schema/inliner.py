@@ -17,6 +17,7 @@ from proto_schema.checking.context import FunctionId, callee, domain_of, functio
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.collection import paused_collection
+from proto_schema.errors import CheckError
 from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, rename_graph, used
 from proto_schema.inlining.engine import Inliner, refuse_too_many
 from proto_schema.inlining.versions import add_imports, all_nodes, imports_of, mismatches
@@ -185,9 +186,15 @@ def _inline(owner: ModelProto | FunctionProto, inliner: Inliner) -> None:
     holder = owner.graph if isinstance(owner, ModelProto) else owner
     if holder is None:
         return
-    refuse_too_many(holder.node, inliner.find)
-    with paused_collection():
-        holder.node = inliner.nodes(holder.node, holder.value_info)
+    try:
+        refuse_too_many(holder.node, inliner.find)
+        with paused_collection():
+            holder.node = inliner.nodes(holder.node, holder.value_info)
+    except RecursionError:
+        raise CheckError(
+            "functions and graphs are inside of one another more deeply than Python can follow; inline some of them "
+            "first, with inline_selected_functions"
+        ) from None
     for function in inliner.inlined:
         add_imports(owner, imports_of(function))
 

@@ -50,7 +50,8 @@ from proto_schema.sizes import ContradictionError, Dim, Size, parse, symbol
 
 _NO_ATTRIBUTES: dict[str, Any] = {}
 _DEFAULTS = 4  # since this IR version the initializer of an input is a default
-DEEPEST = 100  # calls of functions inside of one another
+DEEPEST = 100  # calls of functions inside of one another; a graph inside of a node counts as three
+_GRAPH = 3
 
 
 class InferenceError(ValueError):
@@ -114,6 +115,7 @@ class Walk:
         self.propagate = propagate
         self.defaults = defaults
         self.budget = (budget or Budget(INFERENCE)).fresh()
+        self.level = 0  # of graphs inside of nodes, whatever functions they are in
         self.met: set[int] = set()  # lists of nodes, which the model keeps alive
         self.scope = Scope()
         self.called: dict[Any, list[Type | None]] = {}
@@ -245,13 +247,14 @@ class Walk:
             return [None] * len(node.output)
 
         def body(graph: Any, given: Sequence[Type | None], last: bool, runs: bool) -> list[Type | None]:
-            if not self.affords(graph.node):
+            if depth + self.level > DEEPEST or not self.affords(graph.node):
                 return [None] * len(graph.output)
             # what is learnt inside of a branch or an iteration does not hold outside of it
             equations, strict, known = self.scope.equations, self.strict, len(self.problems)
             inferred, self.inferred = self.inferred, {}
             self.scope.equations = equations.copy()
             self.strict = strict and runs
+            self.level += _GRAPH
             try:
                 return self.graph(graph, values, given, opsets, references, depth, declare=declare and last)
             except InferenceError as error:
@@ -259,6 +262,7 @@ class Walk:
                 error.steps.append(f'attribute["{name}"].g')
                 raise
             finally:
+                self.level -= _GRAPH
                 self.scope.equations, self.strict, self.inferred = equations, strict, inferred
                 if not runs:
                     del self.problems[known:]
@@ -311,7 +315,7 @@ class Walk:
         references: Mapping[str, Any],
         depth: int,
     ) -> list[Type | None]:
-        if depth >= DEEPEST:
+        if depth + self.level >= DEEPEST:
             raise Misfit(f"functions call one another more than {DEEPEST} times deep")
         named = _attributes(node, references)
         known = self._key(function, inputs, named)
