@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import re
 import resource
@@ -20,6 +21,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +183,7 @@ def loops(depth: int, turns: int, last: ps.NodeProto) -> Make:
 # Operators ------------------------------------------------------------------------------------------------------------
 
 
-def single(operator: str, constants: dict[str, Any], dtype: int = FLOAT, opset: int = 23, **attributes: Any) -> Make:
+def single(operator: str, constants: dict[str, Any], dtype: Any = FLOAT, opset: Any = 23, **attributes: Any) -> Make:
     return lambda: model(
         [make_node(operator, list(constants), ["y"], **attributes)], dict(constants), {}, dtype=dtype, opset=opset
     )
@@ -199,8 +201,8 @@ def f32(*shape: int) -> Any:
 
 
 FAR = 20_000
-WIDE = {"pads": [FAR] * 4, "dilations": [2 * FAR] * 2}  # the result is 1 x 1
-POOL = {"kernel_shape": [2, 2], **WIDE}
+WIDE: dict[str, Any] = {"pads": [FAR] * 4, "dilations": [2 * FAR] * 2}  # the result is 1 x 1
+POOL: dict[str, Any] = {"kernel_shape": [2, 2], **WIDE}
 ONE = {"x": f32(1, 1, 1, 1)}
 TEXT = make_tensor("s0", STRING, [1], [b"abcdefghijklmnopqrstuvwxyz"])
 
@@ -316,39 +318,30 @@ DEMANDS: dict[str, tuple[Callable[[Any], object], Make]] = {
 
 def plant(name: str) -> None:
     """Break one of the bounds."""
-    from proto_schema import budget, npy
-    from proto_schema.calibration import samples as read
-    from proto_schema.compute import regex
-    from proto_schema.inference import site, walk
-    from proto_schema.reference import program
-    from proto_schema.simplification import engine
-    from proto_schema.sizes import size, text
-
-    def nothing(*_: object) -> None:
-        pass
-
+    modules: dict[str, Any] = {
+        word: import_module(f"proto_schema.{word}")
+        for word in (
+            *("budget", "npy", "sizes.size", "sizes.text", "inference.site", "inference.walk", "compute.regex"),
+            *("reference.program", "simplification.engine"),
+        )
+    }
     if name == "degree":
-        size.HIGHEST = 2**80
+        modules["sizes.size"].HIGHEST = 2**80
     elif name == "digits":
-        site.FURTHEST = size.LARGEST = text.LARGEST = float("inf")  # type: ignore[assignment]
+        modules["inference.site"].FURTHEST = modules["sizes.size"].LARGEST = math.inf
+        modules["sizes.text"].LARGEST = math.inf
     elif name == "inference":
-        walk.Walk.affords = lambda *_: True  # type: ignore[method-assign]
+        modules["inference.walk"].Walk.affords = lambda *_: True
     elif name == "folding":
-        engine.FOLDING = 1 << 60
+        modules["simplification.engine"].FOLDING = 1 << 60
     elif name == "evaluator":
-        budget.Budget.charge = budget.Budget.hold = nothing  # type: ignore[method-assign,assignment]
-    elif name == "held":
-        budget.Budget.hold = nothing  # type: ignore[method-assign,assignment]
+        modules["budget"].Budget.charge = modules["budget"].Budget.hold = lambda *_: None
     elif name == "depth":
-        program.DEEPEST = 1 << 60
+        modules["reference.program"].DEEPEST = 1 << 60
     elif name == "patterns":
-
-        def matches(pattern: Any, value: str) -> bool:
-            return re.fullmatch("(a+)+$", value) is not None
-
-        regex.Pattern.matches = matches  # type: ignore[method-assign]
+        modules["compute.regex"].Pattern.matches = lambda _, value: re.fullmatch("(a+)+$", value) is not None
     elif name == "samples":
-        read.npy.read = npy.read = lambda path, most: np.load(path)
+        modules["npy"].read = lambda path, most: np.load(path)
 
 
 PLANTS = ("degree", "digits", "inference", "folding", "evaluator", "depth", "patterns", "samples")
@@ -379,8 +372,16 @@ def _limited(tool: Callable[[Any], object], made: Any) -> None:
     limit = pages * resource.getpagesize() + 2 * MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    signal.alarm(6 * SECONDS)
+    signal.alarm(24 * SECONDS)  # for what waits
     code = 0
+    program: Any = import_module("proto_schema.reference.program")
+    failure = program._failure
+
+    def noted(step: Any, frame: Any, error: Exception) -> Any:
+        """What a tool may take for a node that cannot be computed."""
+        return os._exit(4) if isinstance(error, MemoryError) else failure(step, frame, error)
+
+    program._failure = noted
     try:
         tool(made)
     except MemoryError:

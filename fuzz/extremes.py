@@ -113,7 +113,7 @@ def _child(asked: argparse.Namespace) -> int:
 
 def _limit_time() -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime + 10 * SECONDS)
+    soft = int(used.ru_utime + used.ru_stime + 3 * SECONDS)
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
 
 
