@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from proto_schema.records import dataclass
 
-__all__ = ["EVALUATION", "FOLDING", "INFERENCE", "NODE", "Budget", "Cost", "ExceededError", "Given", "budget_of"]
+__all__ = ["EVALUATION", "FOLDING", "INFERENCE", "NODE", "Budget", "BudgetLike", "Cost", "ExceededError", "budget_of"]
 
 RATE = 64
 NODE = 250_000
@@ -85,10 +85,10 @@ class Budget:
         self.held -= size
 
 
-Given: TypeAlias = "Budget | int | None"
+BudgetLike: TypeAlias = "Budget | int | None"
 
 
-def budget_of(given: Given, default: int = EVALUATION) -> Budget:
+def budget_of(given: BudgetLike, default: int = EVALUATION) -> Budget:
     """A budget, of so many bytes of memory if it is a number. None is the default. Raises ValueError."""
     return given if isinstance(given, Budget) else Budget(default if given is None else given)
 

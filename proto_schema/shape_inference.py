@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import os
 
-from proto_schema.budget import Budget
+from proto_schema.budget import BudgetLike
 from proto_schema.collection import paused_collection
 from proto_schema.inference.alone import infer_function_output_types, infer_node_outputs
 from proto_schema.inference.walk import InferenceError, Walk
@@ -34,7 +34,7 @@ def infer_shapes(
     data_prop: bool = True,
     *,
     use_defaults: bool = False,
-    budget: Budget | None = None,
+    budget: BudgetLike = None,
 ) -> ModelProto:
     """The model with the types and shapes of its values declared in `value_info` and in its outputs.
 
@@ -55,7 +55,7 @@ def infer_with_problems(
     data_prop: bool = True,
     *,
     use_defaults: bool = False,
-    budget: Budget | None = None,
+    budget: BudgetLike = None,
 ) -> tuple[ModelProto, list[str]]:
     """As `infer_shapes`, and what contradicts, a line each.  With `strict_mode` the first is raised instead."""
     from proto_schema.files import load

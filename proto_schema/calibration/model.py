@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.budget import Budget
+from proto_schema.budget import BudgetLike
 from proto_schema.calibration.codes import Codes, Source
 from proto_schema.calibration.options import Options
 from proto_schema.calibration.places import Bias, Places, found_places, scale_of, watched
@@ -95,7 +95,7 @@ class Calibrated:
         )
 
 
-def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budget | None = None) -> Calibrated:
+def calibrated(model: ModelProto, options: Options, samples: Given, budget: BudgetLike = None) -> Calibrated:
     """The model with activations and weights as integers, by the ranges that the samples show.
 
     `model` does not change. `budget` is for each run of our evaluator, and for the bytes of a file of samples. Raises

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.budget import Given
+from proto_schema.budget import BudgetLike
 from proto_schema.calibration.samples import Array, Feed
 from proto_schema.onnx import ModelProto, ValueInfoProto
 
@@ -25,7 +25,7 @@ _IN_MEMORY = 1 << 26  # a larger model goes through files, whose weights ONNX Ru
 class Runner:
     """Runs a model for the float32 values of these names; use it as a context."""
 
-    def __init__(self, model: ModelProto, names: Collection[str], budget: Given = None) -> None:
+    def __init__(self, model: ModelProto, names: Collection[str], budget: BudgetLike = None) -> None:
         """`budget` is for each run of our evaluator."""
         self.model = model
         self.budget = budget

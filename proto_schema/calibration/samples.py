@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema import npy
-from proto_schema.budget import Budget
+from proto_schema.budget import BudgetLike, budget_of
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import ModelProto, TypeProto, ValueInfoProto
 
@@ -30,9 +30,9 @@ ENDINGS = (".npz", ".npy")
 class Samples:
     """Feeds with where each is from; may be iterated again."""
 
-    def __init__(self, model: ModelProto, given: Given, budget: Budget | None = None) -> None:
+    def __init__(self, model: ModelProto, given: Given, budget: BudgetLike = None) -> None:
         """`budget` bounds the bytes of a file. Raises ValueError for what holds no samples at all."""
-        self.most = (budget or Budget()).memory
+        self.most = budget_of(budget).memory
         graph = model.graph
         held = set() if graph is None else {item.name for item in graph.initializer}
         every = [] if graph is None else graph.input

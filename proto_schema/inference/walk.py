@@ -14,7 +14,7 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
-from proto_schema.budget import INFERENCE, NODE, Budget, Cost, ExceededError
+from proto_schema.budget import INFERENCE, NODE, BudgetLike, Cost, ExceededError, budget_of
 from proto_schema.dtypes import element_count
 from proto_schema.errors import bounded
 from proto_schema.inference import rows
@@ -107,14 +107,14 @@ class Walk:
         check: bool,
         propagate: bool,
         defaults: bool = False,
-        budget: Budget | None = None,
+        budget: BudgetLike = None,
     ) -> None:
         self.model = model
         self.strict = strict
         self.check = check
         self.propagate = propagate
         self.defaults = defaults
-        self.budget = (budget or Budget(INFERENCE)).fresh()
+        self.budget = budget_of(budget, INFERENCE).fresh()
         self.level = 0  # of graphs inside of nodes, whatever functions they are in
         self.met: set[int] = set()  # lists of nodes, which the model keeps alive
         self.scope = Scope()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema import operators
-from proto_schema.budget import Budget, ExceededError, Given, budget_of
+from proto_schema.budget import Budget, BudgetLike, ExceededError, budget_of
 from proto_schema.compute.call import NOTHING, Typed, Value
 from proto_schema.fields import Message
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
@@ -44,7 +44,7 @@ class ReferenceEvaluator:
         verbose: int = 0,
         new_ops: Iterable[type[OpRun]] | None = None,
         optimized: bool = True,
-        budget: Given = None,
+        budget: BudgetLike = None,
     ) -> None:
         """`proto` is a path, an encoded model, or a message: ModelProto, GraphProto, FunctionProto or NodeProto.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proto_schema import operators
-from proto_schema.budget import FOLDING, Given, budget_of
+from proto_schema.budget import FOLDING, BudgetLike, budget_of
 from proto_schema.collection import paused_collection
 from proto_schema.graphs.names import as_text, free_names
 from proto_schema.graphs.order import check_order
@@ -41,7 +41,7 @@ def simplify(
     *,
     fold_bytes: int = FOLDED_BYTES,
     prove: int | Sequence[Mapping[str, Any]] = 0,
-    budget: Given = None,
+    budget: BudgetLike = None,
 ) -> ModelProto:
     """A model with fewer nodes that computes the same; `model` is a message, which stays as it is, bytes or a path.
 
@@ -59,7 +59,7 @@ def simplified(
     *,
     fold_bytes: int = FOLDED_BYTES,
     prove: int | Sequence[Mapping[str, Any]] = 0,
-    budget: Given = None,
+    budget: BudgetLike = None,
 ) -> Simplified:
     """The same, with the counts of what was done."""
     if isinstance(model, (str, os.PathLike)):
