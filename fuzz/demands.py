@@ -401,12 +401,14 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.plant:
         plant(asked.plant)
-    found = {name: judged(name) for name in DEMANDS if asked.only in name}
-    for name, problem in found.items():
+    names = [name for name in DEMANDS if asked.only in name]
+    wrong = 0
+    for name in names:
+        problem = judged(name)
         if problem:
-            print(f"{name}: {problem}")
-    wrong = sum(map(bool, found.values()))
-    print(f"{len(found) - wrong} held, {wrong} asked for too much")
+            wrong += 1
+            print(f"{name}: {problem}", flush=True)
+    print(f"{len(names) - wrong} held, {wrong} asked for too much")
     return 1 if wrong else 0
 
 
