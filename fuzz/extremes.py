@@ -42,7 +42,7 @@ FEW = 8  # elements of an input that may be sizes or counts
 
 PLANTS = (
     *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "LRN", "Attention", "RoiAlign", "TfIdfVectorizer"),
-    *("Resize", "Upsample", "Tile", "Pad", "OneHot", "Range", "ConstantOfShape", "EyeLike", "MatMul", "Gemm"),
+    *("Resize", "Upsample", "Tile", "Pad", "OneHot", "Range", "ConstantOfShape", "MatMul", "Gemm"),
     *("Gather", "GatherND", "DFT", "STFT", "HannWindow", "NonMaxSuppression", "MaxUnpool", "AffineGrid", "Col2Im"),
     *("CenterCropPad", "RandomUniform", "Multinomial", "MelWeightMatrix", "Einsum", "StringSplit"),
 )
