@@ -20,7 +20,7 @@ PLENTY = 1 << 30
 def generated(cls: type[Message], data: bytes, wide: bool) -> Message | None:
     """The message, or None: generated code says only that it refuses, by raising anything at all."""
     view = memoryview(data)
-    budget = interpret.Budget(PLENTY)
+    budget = interpret.Allowance(PLENTY)
     try:
         message: Message = decoder(cls, wide)(view, view if wide else data, 0, len(data), 0, budget, MAX_DEPTH)
         budget.settle()
@@ -32,7 +32,7 @@ def generated(cls: type[Message], data: bytes, wide: bool) -> Message | None:
 def check(data: bytes) -> str:
     cls, data = split(data)
     try:
-        reference = interpret.decode(cls, memoryview(data), 0, len(data), interpret.Budget(PLENTY))
+        reference = interpret.decode(cls, memoryview(data), 0, len(data), interpret.Allowance(PLENTY))
     except ps.DecodeError as error:
         return _both_refuse(cls, data, error)
     encoded = interpret.encode(reference)

@@ -39,7 +39,7 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
     function = decoder(cls, buf is None)
     end = len(view)
     limit = BUDGET_BASE + BUDGET_RATE * end
-    budget = interpret.Budget(limit)
+    budget = interpret.Allowance(limit)
     try:
         with paused_collection(end >= GC_PAUSE):
             payloads = _Payloads(view, view.obj) if isinstance(view.obj, FileMap) else view
@@ -52,7 +52,7 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
         refusal = error.with_traceback(None)  # lets go of what was decoded so far
     if budget.left < 0:
         raise DecodeError(f"its messages need more than {limit >> 20} MiB: hostile, or no model at all")
-    interpret.decode(cls, view, 0, end, interpret.Budget(limit))
+    interpret.decode(cls, view, 0, end, interpret.Allowance(limit))
     raise AssertionError("the interpreter accepts what the generated decoder refuses") from refusal
 
 

@@ -16,6 +16,7 @@ from importlib import import_module
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.collection import paused_collection
+from proto_schema.errors import CheckError
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee, domain_of, function_id
 from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, rename_graph, used
 from proto_schema.inlining.engine import Inliner, refuse_too_many
@@ -186,9 +187,15 @@ def _inline(owner: ModelProto | FunctionProto, inliner: Inliner) -> None:
     holder = owner.graph if isinstance(owner, ModelProto) else owner
     if holder is None:
         return
-    refuse_too_many(holder.node, inliner.find)
-    with paused_collection():
-        holder.node = inliner.nodes(holder.node, holder.value_info)
+    try:
+        refuse_too_many(holder.node, inliner.find)
+        with paused_collection():
+            holder.node = inliner.nodes(holder.node, holder.value_info)
+    except RecursionError:
+        raise CheckError(
+            "functions and graphs are inside of one another more deeply than Python can follow; inline some of them "
+            "first, with inline_selected_functions"
+        ) from None
     for function in inliner.inlined:
         add_imports(owner, imports_of(function))
 

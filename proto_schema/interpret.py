@@ -32,7 +32,7 @@ def footprint(cls: type[Message]) -> int:
     return 144 + 8 * len(cls.FIELDS)
 
 
-class Budget:
+class Allowance:
     """Of one decoding: the bytes of memory that objects may still take, and what is known only at its end.
 
     `noted` holds the messages that can carry notes, `unknown` the unknown fields of messages by their identity.
@@ -60,14 +60,14 @@ class Budget:
             raise DecodeError("the memory for messages is spent: hostile, or no model at all", offset)
 
 
-def decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Budget) -> M:
+def decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Allowance) -> M:
     """The message in view[pos:end]. DecodeError says where it is malformed."""
     message = _decode(cls, view, pos, end, budget, MAX_DEPTH, None)
     budget.settle()
     return message
 
 
-def _decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Budget, depth: int, into: M | None) -> M:
+def _decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Allowance, depth: int, into: M | None) -> M:
     """The message in view[pos:end], merged into `into` if given."""
     if into is None:
         budget.spend(cls, pos)
@@ -95,7 +95,7 @@ def _accepts(field: Field, wire_type: int) -> bool:
 
 
 def _store(
-    message: Message, field: Field, view: memoryview, pos: int, stop: int, wire_type: int, budget: Budget, depth: int
+    message: Message, field: Field, view: memoryview, pos: int, stop: int, wire_type: int, budget: Allowance, depth: int
 ) -> bool:
     """Puts the value in view[pos:stop] into its field; False for a number that a closed enum does not have."""
     if wire_type == LEN:
@@ -120,7 +120,7 @@ def _store(
 
 
 def _store_message(
-    message: Message, field: Field, view: memoryview, pos: int, stop: int, budget: Budget, depth: int
+    message: Message, field: Field, view: memoryview, pos: int, stop: int, budget: Allowance, depth: int
 ) -> None:
     held = getattr(message, field.name)
     step = f"{field.name}[{len(held)}]" if field.repeated else field.name

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 
+from proto_schema.budget import BudgetLike
 from proto_schema.collection import paused_collection
 from proto_schema.inference.alone import infer_function_output_types, infer_node_outputs
 from proto_schema.inference.walk import InferenceError, Walk
@@ -33,6 +34,7 @@ def infer_shapes(
     data_prop: bool = True,
     *,
     use_defaults: bool = False,
+    budget: BudgetLike = None,
 ) -> ModelProto:
     """The model with the types and shapes of its values declared in `value_info` and in its outputs.
 
@@ -40,9 +42,10 @@ def infer_shapes(
     contradicts what is inferred raises InferenceError; otherwise its values stay as they are declared.  `check_type`
     does so for the types of the inputs of nodes.  Without `data_prop` the content of small tensors is not followed.
     With `use_defaults` an initializer that is also an input counts as a constant, as in onnx: what is inferred is wrong
-    for another value of that input.  Raises DecodeError for what is no model.
+    for another value of that input.  `budget` is for functions and bodies of loops that are inferred more than once;
+    past it nothing is known of their results.  Raises DecodeError for what is no model.
     """
-    return infer_with_problems(model, check_type, strict_mode, data_prop, use_defaults=use_defaults)[0]
+    return infer_with_problems(model, check_type, strict_mode, data_prop, use_defaults=use_defaults, budget=budget)[0]
 
 
 def infer_with_problems(
@@ -52,6 +55,7 @@ def infer_with_problems(
     data_prop: bool = True,
     *,
     use_defaults: bool = False,
+    budget: BudgetLike = None,
 ) -> tuple[ModelProto, list[str]]:
     """As `infer_shapes`, and what contradicts, a line each.  With `strict_mode` the first is raised instead."""
     from proto_schema.files import load
@@ -62,7 +66,7 @@ def infer_with_problems(
         model = ModelProto.FromString(model)
     else:
         model = _sharing(model)
-    walk = Walk(model, strict=strict_mode, check=check_type, propagate=data_prop, defaults=use_defaults)
+    walk = Walk(model, strict=strict_mode, check=check_type, propagate=data_prop, defaults=use_defaults, budget=budget)
     with paused_collection():
         walk.run()
     return model, walk.problems

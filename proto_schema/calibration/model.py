@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import BudgetLike
 from proto_schema.calibration.codes import Codes, Source
 from proto_schema.calibration.options import Options
 from proto_schema.calibration.places import Bias, Places, found_places, scale_of, watched
@@ -95,12 +96,13 @@ class Calibrated:
         )
 
 
-def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrated:
+def calibrated(model: ModelProto, options: Options, samples: Given, budget: BudgetLike = None) -> Calibrated:
     """The model with activations and weights as integers, by the ranges that the samples show.
 
-    `model` does not change. Raises ValueError for samples that the model does not take, for activations and weights
-    that hold a NaN, for weights that hold an infinity, for an opset without the operators, and where nothing can be
-    quantized. An activation that reaches infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
+    `model` does not change. `budget` is for each run of our evaluator, and for the bytes of a file of samples. Raises
+    ValueError for samples that the model does not take, for activations and weights that hold a NaN, for weights that
+    hold an infinity, for an opset without the operators, and where nothing can be quantized. An activation that reaches
+    infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
     """
     model = with_constants_as_initializers(model)
     graph = model.graph or GraphProto()
@@ -110,8 +112,8 @@ def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrate
         what = "A scale for each channel" if options.per_channel else "QuantizeLinear"
         raise ValueError(f"{what} needs opset {needed}, and the model has opset {opset}; convert it first")
     names = watched(graph, options, opset)
-    with Runner(model, names) as runner:
-        seen = collected(runner, Samples(model, samples), options)
+    with Runner(model, names, budget) as runner:
+        seen = collected(runner, Samples(model, samples, budget), options)
     places = found_places(graph, options, opset, seen)
     if not places.activations:
         raise ValueError(

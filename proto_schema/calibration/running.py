@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import BudgetLike
 from proto_schema.calibration.samples import Array, Feed
 from proto_schema.onnx import ModelProto, ValueInfoProto
 
@@ -24,8 +25,10 @@ _IN_MEMORY = 1 << 26  # a larger model goes through files, whose weights ONNX Ru
 class Runner:
     """Runs a model for the float32 values of these names; use it as a context."""
 
-    def __init__(self, model: ModelProto, names: Collection[str]) -> None:
+    def __init__(self, model: ModelProto, names: Collection[str], budget: BudgetLike = None) -> None:
+        """`budget` is for each run of our evaluator."""
         self.model = model
+        self.budget = budget
         self.names = frozenset(names)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._session: Any = None
@@ -38,7 +41,7 @@ class Runner:
         if self._session is None:
             from proto_schema.reference import ReferenceEvaluator
 
-            self._evaluator = ReferenceEvaluator(self.model)
+            self._evaluator = ReferenceEvaluator(self.model, budget=self.budget)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -8,7 +8,6 @@ many go into a feed as the input's first size says (one, where it is open).
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from proto_schema import npy
+from proto_schema.budget import BudgetLike, budget_of
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import ModelProto, TypeProto, ValueInfoProto
 
@@ -29,8 +30,9 @@ ENDINGS = (".npz", ".npy")
 class Samples:
     """Feeds with where each is from; may be iterated again."""
 
-    def __init__(self, model: ModelProto, given: Given) -> None:
-        """Raises ValueError for what holds no samples at all."""
+    def __init__(self, model: ModelProto, given: Given, budget: BudgetLike = None) -> None:
+        """`budget` bounds the bytes of a file. Raises ValueError for what holds no samples at all."""
+        self.most = budget_of(budget).memory
         graph = model.graph
         held = set() if graph is None else {item.name for item in graph.initializer}
         every = [] if graph is None else graph.input
@@ -87,17 +89,10 @@ class Samples:
     def _of_file(self, path: Path) -> Iterator[tuple[str, Feed]]:
         place = os.fspath(path)
         try:
-            loaded: Any = np.load(path, allow_pickle=False)
-            if not isinstance(loaded, np.ndarray):
-                with loaded:
-                    loaded = dict(loaded)
-        except FileNotFoundError:
-            raise
-        except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
-            # numpy's advice for all that it does not know is to load it as a pickle, which would run what it holds
-            why = "" if "pickle" in str(error) else f" ({error})"
+            loaded = npy.read(path, self.most)
+        except npy.NpyError as error:
             raise ValueError(
-                f"{place} is no .npz or .npy file of plain arrays{why}; write samples with numpy.savez"
+                f"{place} is no .npz or .npy file of plain arrays: {error}; write samples with numpy.savez"
             ) from error
         arrays = self._alone(loaded, place) if isinstance(loaded, np.ndarray) else self._named(loaded, place)
         if arrays and all(array.ndim == self._rank(name, array) + 1 for name, array in arrays.items()):

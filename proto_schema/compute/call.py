@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from proto_schema.budget import Budget, Cost
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import GraphProto
 from proto_schema.operators import Occurrence, OpSchema
@@ -57,7 +58,7 @@ class MisuseError(ValueError):
 class Call(Occurrence):
     """One node that is being computed: its operator's version, its attributes, and the types of its inputs."""
 
-    __slots__ = ("attributes", "body", "dtypes", "outputs", "schema")
+    __slots__ = ("attributes", "body", "budget", "dtypes", "kept", "outputs", "schema")
 
     def __init__(
         self,
@@ -66,17 +67,20 @@ class Call(Occurrence):
         dtypes: Sequence[int],
         outputs: Sequence[bool],
         body: Body | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`attributes` holds Python values: numbers, bytes, lists, TensorProto, GraphProto, TypeProto.
 
         `dtypes` has the code of each input, 0 for one that is absent or no tensor. `outputs` says for each output of
-        the node whether it is wanted (its name is not empty).
+        the node whether it is wanted (its name is not empty). `budget` is what is left of the run.
         """
         self.schema = schema
         self.attributes = attributes
         self.dtypes = dtypes
         self.outputs = outputs
         self.body = body
+        self.budget = budget
+        self.kept = 0
 
     def dtype(self, place: int) -> int:
         """The code of an input's data type, 0 where it is absent or no tensor."""
@@ -105,6 +109,17 @@ class Call(Occurrence):
         if self.body is None or not isinstance(graph, GraphProto):
             self.fail(f"{self.schema.name} needs a graph in its attribute {name!r}")
         return self.body(graph, inputs)
+
+    def spend(self, work: int) -> None:
+        """Units that only the values tell. Raises ExceededError where that is more than is left."""
+        if self.budget is not None:
+            self.budget.charge(Cost(work))
+
+    def keep(self, size: int) -> None:
+        """So many bytes more are held until the row returns. Raises ExceededError where that is more than is left."""
+        if self.budget is not None:
+            self.budget.hold(size)
+            self.kept += size
 
     def fail(self, why: str) -> NoReturn:
         """Raise MisuseError: the node contradicts its specification."""

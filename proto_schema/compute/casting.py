@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import WIDE, copied, made
 from proto_schema.compute.rows import row
 from proto_schema.dtypes import DTYPES
 from proto_schema.minifloat import FORMATS, Format
@@ -25,7 +27,13 @@ __all__ = ["cast"]
 _STRING, _FLOAT8E8M0 = TensorProto.STRING, TensorProto.FLOAT8E8M0
 
 
-@row("Cast")
+def _cast_cost(call: Call, x: Array, like: Array | None = None) -> Cost:
+    to = call.attribute("to", 0) if like is None else call.dtype(1)
+    width = 128 if to in (_STRING, b"STRING") else 2 * WIDE
+    return made(x.shape, width, times=width, scratch=3)
+
+
+@row("Cast", cost=_cast_cost)
 def _cast(call: Call, x: Array) -> Any:
     to = call.attribute("to", 0)
     if isinstance(to, bytes):  # opset 1 names the type
@@ -34,7 +42,7 @@ def _cast(call: Call, x: Array) -> Any:
     return _converted(call, x, int(to))
 
 
-@row("CastLike")
+@row("CastLike", cost=_cast_cost)
 def cast_like(call: Call, x: Array, like: Array) -> Any:
     """A cast to the data type of the second input."""
     return _converted(call, x, call.dtype(1))
@@ -136,7 +144,7 @@ def _power_of_two(x: Array, saturate: bool, mode: str) -> Array:
     return result
 
 
-@row("BitCast")
+@row("BitCast", cost=copied)
 def bit_cast(call: Call, x: Array) -> Any:
     """The same bits as another type of the same width."""
     to, source = int(call.attribute("to", 0)), call.dtype(0)

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array, Call, Typed, Value
+from proto_schema.compute.costs import copied, free, weight
 from proto_schema.compute.rows import row
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import GraphProto, TensorProto
+
+_PIECE = 64  # bytes of a list or an array, beside its elements
 
 
 def _bare(value: Any) -> Any:
@@ -22,7 +25,7 @@ def _part(value: Any, place: int | slice) -> Value:
     return Typed(value.array[place], value.dtype) if isinstance(value, Typed) else np.asarray(value[place])
 
 
-@row("If")
+@row("If", cost=free)
 def if_(call: Call, condition: Array) -> Any:
     """What one of the two graphs gives."""
     if np.size(condition) != 1:
@@ -48,7 +51,7 @@ def _stacked(call: Call, pieces: Sequence[Any], place: int, axis: int = 0) -> Va
     return Typed(np.zeros(sizes, DTYPES[code].numpy), code)
 
 
-@row("Loop")
+@row("Loop", cost=free)
 def loop(call: Call, trips: Array | None = None, condition: Array | None = None, *carried: Value) -> Any:
     """Runs the body until the count is reached or its condition is false.
 
@@ -63,9 +66,15 @@ def loop(call: Call, trips: Array | None = None, condition: Array | None = None,
         results = call.run("body", [np.array(done, np.int64), np.array(goes), *state])
         goes = bool(np.asarray(_bare(results[0])).reshape(()))
         state = results[1 : 1 + len(state)]
-        pieces.append(results[1 + len(state) :])
+        pieces.append(_kept(call, results[1 + len(state) :]))
         done += 1
     return (*state, *_scanned(call, pieces, 1 + len(state)))
+
+
+def _kept(call: Call, results: list[Value]) -> list[Value]:
+    """What an iteration gave beside its state, which is held to the end, when it is copied into one tensor."""
+    call.keep(2 * sum(map(weight, results)) + _PIECE * (1 + len(results)))
+    return results
 
 
 def _scanned(call: Call, pieces: Sequence[Sequence[Value]], before: int) -> list[Value]:
@@ -74,7 +83,7 @@ def _scanned(call: Call, pieces: Sequence[Sequence[Value]], before: int) -> list
     return [_stacked(call, [piece[at] for piece in pieces], before + at) for at in range(count)]
 
 
-@row("Scan")
+@row("Scan", cost=copied)
 def scan(call: Call, *inputs: Any) -> Any:
     """Runs the body on each slice of its scanned inputs, with a state that is carried on.
 
@@ -111,7 +120,7 @@ def _scan(
         slices = [_part(item, at) for item in moved]
         results = call.run("body", [*state, *slices])
         state = results[: len(state)]
-        pieces.append(results[len(state) :])
+        pieces.append(_kept(call, results[len(state) :]))
     graph = call.attribute("body")
     count = len(graph.output) - len(state) if isinstance(graph, GraphProto) else 0
     out_axes = call.attribute("scan_output_axes") or [0] * count
@@ -150,7 +159,7 @@ def _filled(value: Any, size: int) -> Value:
     return Typed(whole, value.dtype) if isinstance(value, Typed) else whole
 
 
-@row("SequenceMap")
+@row("SequenceMap", cost=free)
 def sequence_map(call: Call, sequence: list[Any], *others: Any) -> Any:
     """Runs the body on each element of a sequence; other sequences go along, and tensors are the same each time."""
     rest = [call.typed(place + 1, value) for place, value in enumerate(others)]
@@ -162,4 +171,5 @@ def sequence_map(call: Call, sequence: list[Any], *others: Any) -> Any:
         results = call.run("body", [element, *[item[at] if isinstance(item, list) else item for item in rest]])
         for column, result in zip(columns, results, strict=False):
             column.append(result)
+            call.keep(weight(result))
     return tuple(columns)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import passes
 from proto_schema.compute.rows import row
 from proto_schema.compute.slicing import checked
 
@@ -27,7 +28,7 @@ def _written(call: Call, x: Array, places: tuple[Array, ...], updates: Array) ->
     return found
 
 
-@row("Scatter", "ScatterElements")
+@row("Scatter", "ScatterElements", cost=passes(64))
 def scatter_elements(call: Call, x: Array, indices: Array, updates: Array) -> Any:
     """For each index the update at its place, at the position along the axis that the index says."""
     axis = call.axis(call.attribute("axis", 0), x.ndim)
@@ -38,7 +39,7 @@ def scatter_elements(call: Call, x: Array, indices: Array, updates: Array) -> An
     return _written(call, x, tuple(at if place == axis else grid for place, grid in enumerate(places)), updates)
 
 
-@row("ScatterND")
+@row("ScatterND", cost=passes(64))
 def scatter_nd(call: Call, x: Array, indices: Array, updates: Array) -> Any:
     """Updates at positions, whose numbers lie along the last axis of the indices."""
     depth = indices.shape[-1]
@@ -51,7 +52,7 @@ def scatter_nd(call: Call, x: Array, indices: Array, updates: Array) -> Any:
     return _written(call, x, places, updates)
 
 
-@row("TensorScatter")
+@row("TensorScatter", cost=passes(32))
 def tensor_scatter(call: Call, past: Array, update: Array, write_indices: Array | None = None) -> Any:
     """The update written into each sample's cache from its index on, around the end where the mode is circular."""
     axis = call.axis(call.attribute("axis", -2), past.ndim)

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import copied, free, made, passes, pieces, sizes_in
 from proto_schema.compute.rows import row
 
 __all__ = ["ints"]
@@ -20,13 +22,13 @@ def ints(call: Call, name: str, value: Array | None) -> list[int] | None:
     return None if given is None else [int(item) for item in given]
 
 
-@row("Identity")
+@row("Identity", cost=copied)
 def identity(call: Call, x: Any) -> Any:
     """The input, of whatever type."""
     return x
 
 
-@row("Transpose")
+@row("Transpose", cost=copied)
 def transpose(call: Call, x: Array) -> Any:
     """The axes in the order of `perm`, reversed without it."""
     perm = call.attribute("perm")
@@ -35,7 +37,7 @@ def transpose(call: Call, x: Array) -> Any:
     return x.transpose(perm or None)
 
 
-@row("Reshape")
+@row("Reshape", cost=copied)
 def reshape(call: Call, x: Array, shape: Array | None = None) -> Any:
     """To the shape, in which 0 keeps a size (not with `allowzero`) and -1 takes what is left."""
     wanted = ints(call, "shape", shape) or []
@@ -49,7 +51,7 @@ def reshape(call: Call, x: Array, shape: Array | None = None) -> Any:
         call.fail(f"{x.size} elements of shape {list(x.shape)} cannot take the shape {wanted}")
 
 
-@row("Flatten")
+@row("Flatten", cost=copied)
 def flatten(call: Call, x: Array) -> Any:
     """To a matrix: the axes before `axis`, and the others."""
     axis = call.attribute("axis", 1)
@@ -59,7 +61,7 @@ def flatten(call: Call, x: Array) -> Any:
     return x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64)))
 
 
-@row("Squeeze")
+@row("Squeeze", cost=copied)
 def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     """Without the axes, which must have size 1; without all of size 1 where none are given."""
     given = ints(call, "axes", axes)
@@ -72,7 +74,7 @@ def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     return x.squeeze(places)
 
 
-@row("Unsqueeze")
+@row("Unsqueeze", cost=copied)
 def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     """With new axes of size 1, which are counted in the result."""
     given = ints(call, "axes", axes) or []
@@ -82,7 +84,7 @@ def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     return np.expand_dims(x, tuple(places))
 
 
-@row("Concat")
+@row("Concat", cost=copied)
 def concat(call: Call, *inputs: Array) -> Any:
     """The inputs behind one another along an axis, which is 1 by default in opset 1."""
     axis = call.attribute("axis", 1)
@@ -91,7 +93,13 @@ def concat(call: Call, *inputs: Array) -> Any:
     return np.concatenate(inputs, axis=call.axis(axis, inputs[0].ndim))
 
 
-@row("Split")
+def _split_cost(call: Call, x: Array, sizes: Array | None = None) -> Cost:
+    count = len(call.outputs) if sizes is None else sizes.size
+    asked = call.attribute("num_outputs") or 0
+    return Cost(x.nbytes + pieces(max(count, asked)), x.nbytes)
+
+
+@row("Split", cost=_split_cost)
 def split(call: Call, x: Array, sizes: Array | None = None) -> Any:
     """Pieces of the sizes, else of equal ones; from opset 18 on the last may be smaller."""
     axis = call.axis(call.attribute("axis", 0), x.ndim)
@@ -106,14 +114,26 @@ def split(call: Call, x: Array, sizes: Array | None = None) -> Any:
     return tuple(np.split(x, np.cumsum(given)[:-1], axis=axis))
 
 
-@row("Expand")
+def _expand_cost(call: Call, x: Array, shape: Array) -> Cost:
+    wanted = sizes_in(shape)
+    rank = max(x.ndim, len(wanted))
+    old = (1,) * (rank - x.ndim) + x.shape
+    new = [1] * (rank - len(wanted)) + wanted
+    return made([max(pair) for pair in zip(old, new, strict=True)], x.itemsize, scratch=0)
+
+
+@row("Expand", cost=_expand_cost)
 def expand(call: Call, x: Array, shape: Array) -> Any:
     """Broadcast with the shape, both ways."""
     wanted = tuple(int(size) for size in shape)
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, wanted))
 
 
-@row("Tile")
+def _tile_cost(call: Call, x: Array, repeats: Array, axis: Array | None = None) -> Cost:
+    return made([x.size, *sizes_in(repeats)], x.itemsize)
+
+
+@row("Tile", cost=_tile_cost)
 def tile(call: Call, x: Array, repeats: Array, axis: Array | None = None) -> Any:
     """Repeated along each axis; in opset 1 along one."""
     if axis is not None:
@@ -129,7 +149,23 @@ def tile(call: Call, x: Array, repeats: Array, axis: Array | None = None) -> Any
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
-@row("Pad")
+def _pad_cost(
+    call: Call, x: Array, pads: Array | None = None, value: Array | None = None, axes: Array | None = None
+) -> Cost:
+    given = ints(call, "paddings" if call.version < 2 else "pads", pads) or []
+    half = len(given) // 2
+    places = list(range(x.ndim)) if axes is None else sizes_in(axes)
+    shape, turns = list(x.shape), 0
+    for place, low, high in zip(places, given[:half], given[half:], strict=False):
+        if -x.ndim <= place < x.ndim:
+            turns += (max(low, 0) + max(high, 0)) // max(1, shape[place] - 1)  # of a reflection
+            shape[place] += max(low, 0) + max(high, 0)
+    found = made(shape, x.itemsize, times=2, scratch=2)
+    reflected = call.text("mode", "constant") != "constant"
+    return Cost(found.work + (20 * pieces(turns) if reflected else 0), found.results, found.scratch)
+
+
+@row("Pad", cost=_pad_cost)
 def pad(call: Call, x: Array, pads: Array | None = None, value: Array | None = None, axes: Array | None = None) -> Any:
     """Elements more, or fewer where a number is negative, at both ends of the axes."""
     name = "paddings" if call.version < 2 else "pads"
@@ -157,7 +193,7 @@ def pad(call: Call, x: Array, pads: Array | None = None, value: Array | None = N
     return whole
 
 
-@row("Trilu")
+@row("Trilu", cost=passes(16))
 def trilu(call: Call, x: Array, k: Array | None = None) -> Any:
     """The upper or lower triangle of matrices."""
     by = 0 if k is None else int(k)
@@ -166,20 +202,20 @@ def trilu(call: Call, x: Array, k: Array | None = None) -> Any:
     return np.where(keep, x, x.dtype.type(0))
 
 
-@row("Shape")
+@row("Shape", cost=free)
 def shape_of(call: Call, x: Array) -> Any:
     """The sizes of the axes from `start` to `end`."""
     start, end = call.attribute("start", 0), call.attribute("end")
     return np.array(x.shape[slice(start, end)], np.int64)
 
 
-@row("Size")
+@row("Size", cost=free)
 def size_of(call: Call, x: Array) -> Any:
     """The number of elements."""
     return np.array(x.size, np.int64)
 
 
-@row("ReverseSequence")
+@row("ReverseSequence", cost=passes(16))
 def reverse_sequence(call: Call, x: Array, lengths: Array) -> Any:
     """The first elements of each sequence in reverse, as many as its length says."""
     batch, time = call.attribute("batch_axis", 1), call.attribute("time_axis", 0)

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE
 from proto_schema.compute.elementwise import wide
 from proto_schema.compute.moving import ints
 from proto_schema.compute.rows import row
@@ -125,7 +127,12 @@ _running("CumSum", np.cumsum, 0)
 _running("CumProd", np.cumprod, 1)
 
 
-@row("Det")
+def _det_cost(call: Call, x: Array) -> Cost:
+    side = x.shape[-1] if x.ndim else 1
+    return Cost(x.size * (side + 20), WIDE * x.size, 3 * WIDE * x.size)
+
+
+@row("Det", cost=_det_cost)
 def det(call: Call, x: Array) -> Any:
     """The determinants of square matrices."""
     return np.linalg.det(wide(x))

@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import NOTHING, Array, Call, Nothing, Typed
+from proto_schema.compute.costs import copied, free, pieces
 from proto_schema.compute.rows import row
 
 
-@row("SequenceConstruct")
+@row("SequenceConstruct", cost=copied)
 def sequence_construct(call: Call, *inputs: Any) -> Any:
     """The inputs as a sequence."""
     return [call.typed(place, value) for place, value in enumerate(inputs)]
 
 
-@row("SequenceEmpty")
+@row("SequenceEmpty", cost=free)
 def sequence_empty(call: Call) -> Any:
     """A sequence of nothing."""
     return []
@@ -29,13 +31,13 @@ def _position(call: Call, sequence: list[Any], position: Array, most: int) -> in
     return at + len(sequence) if at < 0 else at
 
 
-@row("SequenceAt")
+@row("SequenceAt", cost=free)
 def sequence_at(call: Call, sequence: list[Any], position: Array) -> Any:
     """The element at a position, counted from the end where it is negative."""
     return sequence[_position(call, sequence, position, len(sequence))]
 
 
-@row("SequenceErase")
+@row("SequenceErase", cost=copied)
 def sequence_erase(call: Call, sequence: list[Any], position: Array | None = None) -> Any:
     """Without the element at a position, the last one by default."""
     at = len(sequence) - 1 if position is None else _position(call, sequence, position, len(sequence))
@@ -44,20 +46,20 @@ def sequence_erase(call: Call, sequence: list[Any], position: Array | None = Non
     return sequence[:at] + sequence[at + 1 :]
 
 
-@row("SequenceInsert")
+@row("SequenceInsert", cost=copied)
 def sequence_insert(call: Call, sequence: list[Any], value: Any, position: Array | None = None) -> Any:
     """With a value before the element at a position, at the end by default."""
     at = len(sequence) if position is None else _position(call, sequence, position, len(sequence) + 1)
     return [*sequence[:at], call.typed(1, value), *sequence[at:]]
 
 
-@row("SequenceLength")
+@row("SequenceLength", cost=free)
 def sequence_length(call: Call, sequence: list[Any]) -> Any:
     """The number of elements."""
     return np.array(len(sequence), np.int64)
 
 
-@row("ConcatFromSequence")
+@row("ConcatFromSequence", cost=copied)
 def concat_from_sequence(call: Call, sequence: list[Any]) -> Any:
     """The elements behind one another along an axis, or along a new one."""
     if not sequence:
@@ -68,7 +70,12 @@ def concat_from_sequence(call: Call, sequence: list[Any]) -> Any:
     return Typed(found, sequence[0].dtype) if isinstance(sequence[0], Typed) else found
 
 
-@row("SplitToSequence")
+def _split_cost(call: Call, x: Array, split: Array | None = None) -> Cost:
+    longest = max(x.shape, default=0) + (0 if split is None else split.size)
+    return Cost(x.nbytes + 2 * pieces(longest), x.nbytes + 256 * longest)
+
+
+@row("SplitToSequence", cost=_split_cost)
 def split_to_sequence(call: Call, x: Array, split: Array | None = None) -> Any:
     """Pieces along an axis: of one size each, of the sizes given, or single elements, whose axis may go."""
     axis = call.axis(call.attribute("axis", 0), x.ndim)
@@ -85,19 +92,19 @@ def split_to_sequence(call: Call, x: Array, split: Array | None = None) -> Any:
     return [call.typed(0, np.asarray(item)) for item in pieces]
 
 
-@row("Optional")
+@row("Optional", cost=copied)
 def optional(call: Call, value: Any = NOTHING) -> Any:
     """An optional with the value, or without one."""
     return call.typed(0, value)
 
 
-@row("OptionalHasElement")
+@row("OptionalHasElement", cost=free)
 def optional_has_element(call: Call, value: Any = NOTHING) -> Any:
     """Whether there is a value."""
     return np.array(not isinstance(value, Nothing))
 
 
-@row("OptionalGetElement")
+@row("OptionalGetElement", cost=copied)
 def optional_get_element(call: Call, value: Any = NOTHING) -> Any:
     """The value. Raises MisuseError where there is none."""
     if isinstance(value, Nothing):

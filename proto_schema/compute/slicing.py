@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, copied, made, passes, sizes_in, sorted_
 from proto_schema.compute.moving import ints
 from proto_schema.compute.rows import row
 
@@ -22,7 +24,7 @@ def checked(call: Call, indices: Array, size: int) -> Array:
     return np.where(wide < 0, wide + size, wide)
 
 
-@row("Slice")
+@row("Slice", cost=copied)
 def slice_(
     call: Call,
     x: Array,
@@ -43,14 +45,24 @@ def slice_(
     return x[tuple(cut)]
 
 
-@row("Gather")
+def _gather_cost(call: Call, x: Array, indices: Array) -> Cost:
+    axis = call.axis(call.attribute("axis", 0), x.ndim)
+    found = made([indices.size, *x.shape[:axis], *x.shape[axis + 1 :]], x.itemsize, scratch=0)
+    return Cost(found.work + 3 * indices.size, found.results, 3 * WIDE * indices.size)
+
+
+@row("Gather", cost=_gather_cost)
 def gather(call: Call, x: Array, indices: Array) -> Any:
     """The parts along an axis that the indices name."""
     axis = call.axis(call.attribute("axis", 0), x.ndim)
     return np.take(x, checked(call, indices, x.shape[axis]), axis=axis)
 
 
-@row("GatherElements")
+def _elements_cost(call: Call, x: Array, indices: Array) -> Cost:
+    return made(indices.shape, x.itemsize + WIDE, times=10, scratch=6)
+
+
+@row("GatherElements", cost=_elements_cost)
 def gather_elements(call: Call, x: Array, indices: Array) -> Any:
     """For each index the element at its place, whose position along the axis is the index."""
     axis = call.axis(call.attribute("axis", 0), x.ndim)
@@ -59,7 +71,13 @@ def gather_elements(call: Call, x: Array, indices: Array) -> Any:
     return x[tuple(at if place == axis else grid for place, grid in enumerate(places))]
 
 
-@row("GatherND")
+def _gather_nd_cost(call: Call, x: Array, indices: Array) -> Cost:
+    rest = x.shape[call.attribute("batch_dims", 0) + indices.shape[-1] :] if indices.ndim else ()
+    found = made([*indices.shape[:-1], *rest], x.itemsize)
+    return Cost(found.work + 10 * indices.size, found.results, found.scratch + 6 * WIDE * indices.size)
+
+
+@row("GatherND", cost=_gather_nd_cost)
 def gather_nd(call: Call, x: Array, indices: Array) -> Any:
     """The parts at positions, whose numbers lie along the last axis of the indices."""
     shared = call.attribute("batch_dims", 0)
@@ -73,7 +91,11 @@ def gather_nd(call: Call, x: Array, indices: Array) -> Any:
     return x[first + rest]
 
 
-@row("NonZero")
+def _non_zero_cost(call: Call, x: Array) -> Cost:
+    return made([x.size, max(1, x.ndim)], WIDE, times=3, scratch=2)
+
+
+@row("NonZero", cost=_non_zero_cost)
 def non_zero(call: Call, x: Array) -> Any:
     """The positions of the elements that are not zero, one in each column."""
     if x.ndim == 0:
@@ -81,14 +103,14 @@ def non_zero(call: Call, x: Array) -> Any:
     return np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1)
 
 
-@row("Compress")
+@row("Compress", cost=passes(16))
 def compress(call: Call, x: Array, condition: Array) -> Any:
     """The parts along an axis, or the elements, at which the condition holds."""
     axis = call.attribute("axis")
     return np.compress(condition, x, axis=None if axis is None else call.axis(axis, x.ndim))
 
 
-@row("TopK")
+@row("TopK", cost=sorted_)
 def top_k(call: Call, x: Array, k: Array | None = None) -> Any:
     """The largest or smallest elements along an axis, and their indices. Of equal ones the first comes first."""
     count = int(call.attribute("k")) if k is None else int(np.asarray(k).reshape(-1)[0])
@@ -104,7 +126,7 @@ def top_k(call: Call, x: Array, k: Array | None = None) -> Any:
     return np.take_along_axis(x, places, axis=axis), places.astype(np.int64)
 
 
-@row("Unique")
+@row("Unique", cost=sorted_)
 def unique(call: Call, x: Array) -> Any:
     """The elements or parts without repetition, where each is first, which each is, and how often each is there."""
     axis = call.attribute("axis")
@@ -121,7 +143,12 @@ def unique(call: Call, x: Array) -> Any:
     return found, first[order].astype(np.int64), place[inverse].astype(np.int64), counts[order].astype(np.int64)
 
 
-@row("OneHot")
+def _one_hot_cost(call: Call, indices: Array, depth: Array, values: Array) -> Cost:
+    found = made([indices.size, *sizes_in(depth)[:1]], values.itemsize + 1, times=2)
+    return Cost(found.work, found.results, found.scratch + WIDE * (3 * indices.size + max([0, *sizes_in(depth)])))
+
+
+@row("OneHot", cost=_one_hot_cost)
 def one_hot(call: Call, indices: Array, depth: Array, values: Array) -> Any:
     """The second value at the index along a new axis, the first elsewhere."""
     size = int(np.asarray(depth).reshape(-1)[0])

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import WIDE, made, sizes_in
 from proto_schema.compute.rows import row
 from proto_schema.dtypes import dtype_of
 
@@ -38,7 +40,17 @@ def _scalar(values: Array | None) -> int | None:
     return None if values is None else int(values.reshape(()))
 
 
-@row("DFT")
+def _transform_cost(call: Call, data: Array, length: Array | None = None, axis: Array | None = None) -> Cost:
+    chosen = _scalar(axis)
+    if chosen is None:
+        chosen = call.attribute("axis", 1) if call.version < 20 else -2
+    size = max(1, data.shape[call.axis(chosen, data.ndim)])
+    count = 2 * size if length is None else max(0, _scalar(length) or 0)
+    whole = data.size // size * count + data.size
+    return Cost(whole * (20 + 10 * count.bit_length()), 2 * WIDE * whole, 10 * WIDE * whole)
+
+
+@row("DFT", cost=_transform_cost)
 def discrete_fourier(call: Call, data: Array, length: Array | None = None, axis: Array | None = None) -> Array:
     """The transform along an axis, cut or filled with zeros to the length; inverse or one-sided if asked.
 
@@ -67,7 +79,20 @@ def discrete_fourier(call: Call, data: Array, length: Array | None = None, axis:
     return _pairs(np.fft.rfft(values, n=count, axis=place), data)
 
 
-@row("STFT")
+def _frames_cost(
+    call: Call, data: Array, step: Array, window: Array | None = None, length: Array | None = None
+) -> Cost:
+    count = _scalar(length)
+    if count is None:
+        count = (data.shape[1] if data.ndim > 1 else 1) if window is None else window.size
+    hop = max(1, _scalar(step) or 1)
+    batch, signal = (data.shape[0], data.shape[1]) if data.ndim > 1 else (1, 1)
+    whole = batch * max(0, (signal - count) // hop + 1) * max(0, count)
+    held = whole + data.size
+    return Cost(held * (20 + 10 * max(0, count).bit_length()), 2 * WIDE * held, 10 * WIDE * held)
+
+
+@row("STFT", cost=_frames_cost)
 def short_time_fourier(
     call: Call, data: Array, step: Array, window: Array | None = None, length: Array | None = None
 ) -> Array:
@@ -97,7 +122,17 @@ _COSINES = {  # the factors of cos(2 pi k n / N)
 }
 
 
-@row(*_COSINES)
+def _window_cost(call: Call, size: Array) -> Cost:
+    return made(sizes_in(size), WIDE, times=100, scratch=6)
+
+
+def _bands_cost(call: Call, bands: Array, length: Array, *others: Array) -> Cost:
+    count, size = max(0, _scalar(bands) or 0), max(0, _scalar(length) or 0)
+    found = made([count, size // 2 + 1], WIDE, times=20, scratch=10)
+    return Cost(found.work, found.results, found.scratch + 16 * WIDE * (count + size + 2))
+
+
+@row(*_COSINES, cost=_window_cost)
 def window(call: Call, size: Array) -> Typed:
     """A sum of cosines over `size` places; the period is one less where it is symmetric."""
     count = int(size.reshape(()))
@@ -112,7 +147,7 @@ def _typed(call: Call, values: Array) -> Typed:
     return Typed(values.astype(dtype_of(code).numpy), code)
 
 
-@row("MelWeightMatrix")
+@row("MelWeightMatrix", cost=_bands_cost)
 def mel_weights(call: Call, bands: Array, length: Array, rate: Array, low: Array, high: Array) -> Typed:
     """(length // 2 + 1, bands): a triangle a band, whose corners are evenly spaced on the mel scale."""
     count, size, samples = (int(item.reshape(())) for item in (bands, length, rate))

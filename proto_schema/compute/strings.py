@@ -1,23 +1,23 @@
 """Rows of strings, and of counts of n-grams.
 
-RE2's patterns run on Python's `re`: with ASCII classes as in RE2, and without what RE2 does not know (looking ahead or
-behind, references to groups). `re` backtracks where RE2 does not; a hostile pattern may take very long.
+RE2's patterns are matched by `regex`, whose time is bounded as RE2's is.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import TEXT, WIDE, characters, elements, pieces, weight
+from proto_schema.compute.regex import Pattern, PatternError
 from proto_schema.compute.rows import row
 
 __all__ = ["mapped", "texts"]
-
-_NOT_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\\[1-9])")
 
 
 def texts(values: Sequence[Any]) -> list[str]:
@@ -32,13 +32,56 @@ def mapped(function: Callable[[Any], Any], values: Array, dtype: Any) -> Array:
     return result.reshape(values.shape)
 
 
-@row("StringConcat")
+def _joined_cost(call: Call, one: Array, other: Array) -> Cost:
+    """Each text is in the result as often as it is broadcast."""
+    count = elements([one, other])
+    letters = sum(characters(item) * (count // max(1, item.size)) for item in (one, other))
+    return Cost(100 * count + letters, 4 * letters + 2 * TEXT * count, 4 * WIDE * count)
+
+
+def _split_cost(call: Call, data: Array) -> Cost:
+    """All texts have as many pieces as the one with most of them."""
+    delimiter = call.text("delimiter") or None
+    items = data.reshape(-1).tolist()
+    counts = [item.count(delimiter) + 1 if delimiter else len(item) // 2 + 1 for item in items]
+    whole = data.size * max(counts, default=0)
+    work = 20 * whole + pieces(data.size) + 200 * sum(counts)
+    return Cost(work, WIDE * (whole + data.size) + 2 * TEXT * sum(counts) + 4 * characters(data), 2 * weight(data))
+
+
+def _words_cost(call: Call, data: Array) -> Cost:
+    stops = call.attribute("stopwords") or ()
+    held = 4 * weight(data) + sum(map(len, stops)) + TEXT * len(stops)
+    return Cost(10 * held + pieces(data.size), held, held)
+
+
+def _match_cost(call: Call, data: Array) -> Cost:
+    """Each character is compared with all states that are reached."""
+    states = len(_pattern(call).code)
+    return Cost(500 * states * (characters(data) + data.size), data.size, 512 * states + WIDE * data.size)
+
+
+def _grams_cost(call: Call, data: Array) -> Cost:
+    """Of length n there are at most items / (n - 1) steps that fit."""
+    columns = max([-1, *(call.attribute("ngram_indexes") or ())]) + 1
+    rows = data.reshape(1, -1) if data.ndim < 2 else data
+    items = prod(rows.shape[1:])
+    shortest, longest = max(1, call.attribute("min_gram_length")), min(call.attribute("max_gram_length"), items)
+    skips = max(0, call.attribute("max_skip_count"))
+    lengths = range(shortest, longest + 1)
+    found = sum(items * length * min(skips + 1, items // max(1, length - 1)) for length in lengths)
+    pool = sum(len(call.attribute(name) or ()) for name in ("pool_int64s", "pool_strings", "ngram_indexes"))
+    scratch = 4 * (len(rows) + 2) * columns + TEXT * found + 200 * pool + TEXT * rows.size
+    return Cost(len(rows) * (100 * found + columns) + pieces(pool), 4 * len(rows) * columns, scratch)
+
+
+@row("StringConcat", cost=_joined_cost)
 def string_concat(call: Call, one: Array, other: Array) -> Array:
     """Each pair of strings joined, with broadcasting."""
     return np.asarray(np.add(one.astype(object), other.astype(object)), dtype=object)
 
 
-@row("StringSplit")
+@row("StringSplit", cost=_split_cost)
 def string_split(call: Call, data: Array) -> tuple[Array, Array]:
     """The pieces of each string along a new last axis, filled up with empty strings, and how many they are."""
     delimiter, most = call.text("delimiter") or None, call.attribute("maxsplit")
@@ -52,7 +95,7 @@ def string_split(call: Call, data: Array) -> tuple[Array, Array]:
     return result.reshape(*data.shape, longest), counts.reshape(data.shape)
 
 
-@row("StringNormalizer")
+@row("StringNormalizer", cost=_words_cost)
 def string_normalizer(call: Call, data: Array) -> Array:
     """The words of (C) or (1, C) without stop words, in the case that is asked for; one empty word if none is left."""
     if data.ndim not in (1, 2) or (data.ndim == 2 and data.shape[0] != 1):
@@ -70,20 +113,21 @@ def string_normalizer(call: Call, data: Array) -> Array:
     return result.reshape(1, -1) if data.ndim == 2 else result
 
 
-@row("RegexFullMatch")
+@row("RegexFullMatch", cost=_match_cost)
 def regex_full_match(call: Call, data: Array) -> Array:
     """Whether the whole string matches the pattern."""
+    return mapped(_pattern(call).matches, data, np.bool_)
+
+
+def _pattern(call: Call) -> Pattern:
     text = call.text("pattern")
-    if _NOT_RE2.search(text):
-        call.fail(f"the pattern {text!r} looks ahead or behind or refers to a group, which RE2 does not know")
     try:
-        pattern = re.compile(text, re.ASCII)
-    except re.error as error:
-        call.fail(f"the pattern {text!r} cannot be used: {error}; patterns are matched by Python's re, not by RE2")
-    return mapped(lambda item: pattern.fullmatch(item) is not None, data, np.bool_)
+        return Pattern(text)
+    except PatternError as error:
+        call.fail(f"the pattern {text!r} cannot be used: {error}")
 
 
-@row("TfIdfVectorizer")
+@row("TfIdfVectorizer", cost=_grams_cost)
 def tf_idf(call: Call, data: Array) -> Array:
     """How often each n-gram of the pool is in a row, where up to `max_skip_count` items may lie between its items."""
     pool: Sequence[Any] = call.attribute("pool_int64s") or texts(call.attribute("pool_strings") or ())
@@ -100,8 +144,8 @@ def tf_idf(call: Call, data: Array) -> Array:
     rows = data.reshape(1, -1) if data.ndim < 2 else data
     counts = np.zeros((len(rows), max(columns, default=-1) + 1), np.float32)
     weights = np.ones_like(counts[0])
-    for column, weight in zip(columns, call.attribute("weights") or (), strict=False):
-        weights[column] = weight
+    for column, factor in zip(columns, call.attribute("weights") or (), strict=False):
+        weights[column] = factor
     for at, items in enumerate(rows.tolist()):
         for found in _grams(call, items):
             if found in grams:
@@ -118,8 +162,10 @@ def _grams(call: Call, items: list[Any]) -> list[tuple[Any, ...]]:
     """All n-grams of a row. A single item has nothing in between, and counts once."""
     shortest, longest = call.attribute("min_gram_length"), call.attribute("max_gram_length")
     found = []
-    for length in range(shortest, longest + 1):
+    for length in range(shortest, min(longest, len(items)) + 1):
         for step in range(1, (call.attribute("max_skip_count") if length > 1 else 0) + 2):
             reach = (length - 1) * step
+            if reach >= len(items):
+                break
             found += [tuple(items[at : at + reach + 1 : step]) for at in range(len(items) - reach)]
     return found

@@ -18,6 +18,7 @@ from proto_schema import operators
 from proto_schema.inference.types import (
     MOST,
     Content,
+    Element,
     OptionalOf,
     SequenceOf,
     Shape,
@@ -29,6 +30,7 @@ from proto_schema.inference.types import (
 from proto_schema.onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
 from proto_schema.operators import UNBOUNDED, Occurrence, OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
+from proto_schema.sizes.size import LARGEST as FURTHEST
 from proto_schema.sizes.size import equals, less
 
 Outputs: TypeAlias = "list[Type | None]"
@@ -193,8 +195,8 @@ class Site(Occurrence):
 
     def out(self, shape: Shape, dtype: int = 0, content: Content = None) -> Tensor:
         """An output that is a tensor.  Without `dtype`, the operator's type constraints say it."""
-        if content is not None and (len(content) > MOST or not any(item is not None for item in content)):
-            content = None
+        if content is not None:
+            content = None if len(content) > MOST else _followed(content)
         for size in shape or ():
             if size.__class__ is int and size > LARGEST:
                 self.fail(f"the size {size} of an output overflows int64")
@@ -269,6 +271,13 @@ class Site(Occurrence):
     def _named(self, place: int) -> str:
         formals = self.schema.inputs
         return f"input {formals[min(place, len(formals) - 1)].name!r}" if formals else f"input {place}"
+
+
+def _followed(content: Sequence[Element]) -> Content:
+    """The elements without numbers of so many digits that no size comes of them: each node may double the digits."""
+    if any(item.__class__ is int and not -FURTHEST < item < FURTHEST for item in content):
+        content = [None if isinstance(item, int) and not -FURTHEST < item < FURTHEST else item for item in content]
+    return tuple(content) if any(item is not None for item in content) else None
 
 
 ABSENT: Any = OptionalOf(None)

@@ -2,7 +2,9 @@
 
 What a graph declares of a value is compared with what its node makes, and the better known of the two is kept.  A
 subgraph sees the values around it; what is learnt of sizes inside of it does not hold outside.  A function of the model
-is inferred again for each of its calls, with the types of their inputs.  Constants are read only where they are small.
+is inferred again for each of its calls, with the types of their inputs, and the body of a loop until its types settle.
+Each time but the first counts against a budget; past it nothing is known of the results.  Constants are read only where
+they are small.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
+from proto_schema.budget import INFERENCE, NODE, BudgetLike, Cost, ExceededError, budget_of
 from proto_schema.dtypes import element_count
 from proto_schema.errors import UnreadableDataError, bounded
 from proto_schema.graphs.calls import callable_functions, callee
@@ -48,7 +51,8 @@ from proto_schema.sizes import ContradictionError, Dim, Size, parse, symbol
 
 _NO_ATTRIBUTES: dict[str, Any] = {}
 _DEFAULTS = 4  # since this IR version the initializer of an input is a default
-DEEPEST = 100  # calls of functions inside of one another
+DEEPEST = 100  # calls of functions inside of one another; a graph inside of a node counts as three
+_GRAPH = 3
 
 
 class InferenceError(ValueError):
@@ -93,16 +97,27 @@ class Walk:
     `check`: an input of a type that its operator does not take is such an error, strict or not.
     `propagate`: the content of small integer tensors is followed.
     `defaults`: an initializer counts as the value of its input, though another one may be given.
+    `budget`: of what is inferred again.
     """
 
     def __init__(
-        self, model: ModelProto, *, strict: bool, check: bool, propagate: bool, defaults: bool = False
+        self,
+        model: ModelProto,
+        *,
+        strict: bool,
+        check: bool,
+        propagate: bool,
+        defaults: bool = False,
+        budget: BudgetLike = None,
     ) -> None:
         self.model = model
         self.strict = strict
         self.check = check
         self.propagate = propagate
         self.defaults = defaults
+        self.budget = budget_of(budget, INFERENCE).fresh()
+        self.level = 0  # of graphs inside of nodes, whatever functions they are in
+        self.met: set[int] = set()  # lists of nodes, which the model keeps alive
         self.scope = Scope()
         self.called: dict[Any, list[Type | None]] = {}
         self.problems: list[str] = []
@@ -233,11 +248,14 @@ class Walk:
             return [None] * len(node.output)
 
         def body(graph: Any, given: Sequence[Type | None], last: bool, runs: bool) -> list[Type | None]:
+            if depth + self.level > DEEPEST or not self.affords(graph.node):
+                return [None] * len(graph.output)
             # what is learnt inside of a branch or an iteration does not hold outside of it
             equations, strict, known = self.scope.equations, self.strict, len(self.problems)
             inferred, self.inferred = self.inferred, {}
             self.scope.equations = equations.copy()
             self.strict = strict and runs
+            self.level += _GRAPH
             try:
                 return self.graph(graph, values, given, opsets, references, depth, declare=declare and last)
             except InferenceError as error:
@@ -245,6 +263,7 @@ class Walk:
                 error.steps.append(f'attribute["{name}"].g')
                 raise
             finally:
+                self.level -= _GRAPH
                 self.scope.equations, self.strict, self.inferred = equations, strict, inferred
                 if not runs:
                     del self.problems[known:]
@@ -271,6 +290,17 @@ class Walk:
             return self.types.setdefault(type_, type_)
         return type_
 
+    def affords(self, nodes: Sequence[NodeProto]) -> bool:
+        """Whether nodes may be inferred: the first time they may, later where the budget allows it."""
+        if id(nodes) not in self.met:
+            self.met.add(id(nodes))
+            return True
+        try:
+            self.budget.charge(Cost(NODE * (1 + len(nodes))))
+        except ExceededError:
+            return False
+        return True
+
     def schema(self, name: str, opset: int, domain: str) -> OpSchema | None:
         """The operator's version in force."""
         key = (name, opset, domain)
@@ -286,12 +316,14 @@ class Walk:
         references: Mapping[str, Any],
         depth: int,
     ) -> list[Type | None]:
-        if depth >= DEEPEST:
+        if depth + self.level >= DEEPEST:
             raise Misfit(f"functions call one another more than {DEEPEST} times deep")
         named = _attributes(node, references)
         known = self._key(function, inputs, named)
         if known in self.called:
             return self.called[known]
+        if not self.affords(function.node):
+            return [None] * len(function.output)
         fresh = self.scope.count
         given = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
         given.update(named)

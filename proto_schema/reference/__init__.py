@@ -10,8 +10,9 @@ their data type, and `op_run` the base class for operators that users bring. Wha
 
 from __future__ import annotations
 
+from proto_schema.budget import Budget
 from proto_schema.reference import op_run
 from proto_schema.reference.evaluator import ReferenceEvaluator
-from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
+from proto_schema.reference.failures import BudgetError, EvaluationError, UnsupportedOperatorError
 
-__all__ = ["EvaluationError", "ReferenceEvaluator", "UnsupportedOperatorError", "op_run"]
+__all__ = ["Budget", "BudgetError", "EvaluationError", "ReferenceEvaluator", "UnsupportedOperatorError", "op_run"]

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from proto_schema import operators
+from proto_schema.budget import Budget, BudgetLike, ExceededError, budget_of
 from proto_schema.compute.call import NOTHING, Typed, Value
 from proto_schema.fields import Message
 from proto_schema.graphs.calls import callable_functions
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
-from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
+from proto_schema.reference.failures import BudgetError, EvaluationError, UnsupportedOperatorError
 from proto_schema.reference.op_run import OpRun, python_value
 from proto_schema.reference.program import Custom, Frame, Linker, Program, Watch
 from proto_schema.reference.values import described, given, plain
@@ -44,6 +45,7 @@ class ReferenceEvaluator:
         verbose: int = 0,
         new_ops: Iterable[type[OpRun]] | None = None,
         optimized: bool = True,
+        budget: BudgetLike = None,
     ) -> None:
         """`proto` is a path, an encoded model, or a message: ModelProto, GraphProto, FunctionProto or NodeProto.
 
@@ -51,12 +53,14 @@ class ReferenceEvaluator:
         stands alone; without it the newest hold. `functions` are those that a graph, function or node calls. `new_ops`
         are classes derived from `op_run.OpRun`; they go before what is known here. `verbose=1` writes each node and its
         results to stdout. `optimized` is taken as onnx.reference took it; there is one way to compute an operator here.
+        `budget` is what a run may ask for: a `Budget`, or its memory in bytes or as text (default: 16 GiB).
 
         Raises UnsupportedOperatorError for operators that nothing computes, ValueError for opsets beside a model,
         TypeError for what is no model, and what `load` raises for a path.
         """
         self.verbose = int(verbose)
         self.optimized = bool(optimized)
+        self.budget = budget_of(budget)
         self.proto = proto = _message(proto)
         called = [item.proto if isinstance(item, ReferenceEvaluator) else _message(item) for item in functions or ()]
         if isinstance(proto, ModelProto):
@@ -161,17 +165,21 @@ class ReferenceEvaluator:
         feed_inputs: Mapping[str, Any],
         attributes: Mapping[str, Any] | None = None,
         intermediate: bool | Callable[[str, Any], None] = False,
+        *,
+        budget: Budget | None = None,
     ) -> Any:
         """The outputs, in the order of `output_names` (None: all of the graph).
 
         `feed_inputs` maps names of inputs to arrays, numbers, lists (sequences), dicts (maps) or None (an optional
         without an element); arrays of ml_dtypes are understood. `attributes` are those of a function. `intermediate`
         is called with the name and value of each result of the graph as it is made; True returns a dict of all values.
+        `budget` is one that several runs share, in place of the evaluator's own.
 
         Outputs are numpy arrays (float32 for bfloat16 and the smaller floats, int8 and uint8 for integers below 8
         bits), lists, dicts or None; one that is an input or a tensor of the file shares its memory.
         Raises EvaluationError, which is a ValueError: for a node that cannot be computed, and for inputs that are
-        missing, unknown, or of another type than the model declares.
+        missing, unknown, or of another type than the model declares. BudgetError is one, for a node that asks for more
+        work or memory than is left.
         """
         outputs = list(self._program.outputs) if output_names is None else list(output_names)
         every: dict[str, Any] = {}
@@ -187,7 +195,11 @@ class ReferenceEvaluator:
             given_attributes = {**defaults, **given_attributes}
         self._check_outputs(outputs)
         with np.errstate(all="ignore"):
-            found = self._program.run(feed, outputs, None, given_attributes, watch)
+            spent = self.budget.fresh() if budget is None else budget
+            try:
+                found = self._program.run(feed, outputs, spent, None, given_attributes, watch)
+            except ExceededError as error:  # before the first node
+                raise BudgetError(f"the run is past the budget: {error}. Give it more with --budget") from None
         if intermediate is True:
             return every
         return [plain(value) for value in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proto_schema.errors import bounded
 
-__all__ = ["EvaluationError", "UnsupportedOperatorError"]
+__all__ = ["BudgetError", "EvaluationError", "UnsupportedOperatorError"]
 
 
 class EvaluationError(ValueError):
@@ -14,6 +14,12 @@ class EvaluationError(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(bounded(text))
+
+
+class BudgetError(EvaluationError):
+    """A node asks for more work or memory than the budget of the run has left."""
+
+    code = "budget-spent"
 
 
 class UnsupportedOperatorError(NotImplementedError):

@@ -5,6 +5,9 @@ an operator that the user brings, a row of `proto_schema.compute`), and after wh
 What nothing computes is collected, so that one error names it all before anything runs. A graph inside of a node is a
 program of its own, which sees the values around it through the `Frame` that it runs in. A frame is of one run;
 programs hold nothing but the tensors of the file, which are read when a run first needs them.
+
+What a node costs is charged to the budget of the run before it is computed, and its results count until the last node
+that takes them is done.
 """
 
 from __future__ import annotations
@@ -18,23 +21,28 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
+from proto_schema.budget import NODE, Budget, Cost, ExceededError
 from proto_schema.compute.call import Call, MisuseError, Typed, Value
-from proto_schema.compute.rows import Row, table
-from proto_schema.dtypes import DTYPES
+from proto_schema.compute.costs import WIDE, CostOf, weight
+from proto_schema.compute.rows import Row, cost_of, table
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import ExternalDataError
 from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import OpSchema
-from proto_schema.reference.failures import EvaluationError
+from proto_schema.reference.failures import BudgetError, EvaluationError
 from proto_schema.reference.values import code_of, described, settled, typed
 from proto_schema.sparse import dense
 from proto_schema.tensors import to_array
 
 __all__ = ["Frame", "Linker", "Program", "Step"]
 
-DEEPEST = 100  # calls of functions inside of one another
+DEEPEST = 100  # functions and graphs inside of one another
 KEPT = 16 << 20  # bytes of a converted tensor of the file that are kept between runs
-_CAUSES = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError, OverflowError, AttributeError)
+_CAUSES = (
+    *(ValueError, IndexError, KeyError, TypeError, ZeroDivisionError, OverflowError, AttributeError),
+    *(MemoryError, RecursionError),
+)
 _CODES = {f"tensor({row.text})": row.code for row in DTYPES.values()}
 Watch = Callable[[str, Any], None]
 Custom = Callable[..., Sequence[Any]]
@@ -49,11 +57,13 @@ class Constant:
         self.message = message
         self._held: Value = None
 
-    def value(self) -> Value:
+    def value(self, budget: Budget) -> Value:
         """The tensor. Raises what `to_array` raises for one that cannot be read."""
         if self._held is not None:
             return self._held
         if isinstance(self.message, SparseTensorProto):
+            count = element_count(self.message.dims)  # of which the file has only some
+            budget.charge(Cost(count, WIDE * count))
             array, code = dense(self.message)
         else:
             array, code = to_array(self.message), self.message.data_type or 0
@@ -76,6 +86,7 @@ class Step:
     references: tuple[tuple[str, str], ...]
     opsets: Mapping[str, int]
     row: Row | None = None
+    cost: CostOf | None = None
     schema: OpSchema | None = None
     function: Program | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -97,13 +108,38 @@ class Step:
 class Frame:
     """The values of one run of one program; a name that is not here is looked up in the frame around it."""
 
-    __slots__ = ("outer", "references", "values", "watch")
+    __slots__ = ("budget", "depth", "outer", "references", "sizes", "values", "watch")
 
-    def __init__(self, outer: Frame | None, references: Mapping[str, Any], watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        outer: Frame | None,
+        references: Mapping[str, Any],
+        budget: Budget,
+        depth: int = 0,
+        watch: Watch | None = None,
+    ) -> None:
         self.outer = outer
         self.references = references
+        self.budget = budget
+        self.depth = depth
         self.watch = watch
         self.values: dict[str, Any] = {}
+        self.sizes: dict[str, int] = {}  # bytes of what was made here
+
+    def hold(self, name: str, value: Value) -> None:
+        """Keep a result. Raises ExceededError where it is one too many."""
+        self.values[name] = value
+        size = weight(value)
+        if size:
+            self.release(name)
+            self.budget.hold(size)
+            self.sizes[name] = size
+
+    def release(self, name: str) -> None:
+        """The value is not needed any more."""
+        size = self.sizes.pop(name, 0)
+        if size:
+            self.budget.release(size)
 
     def get(self, name: str) -> Value:
         """The value of a name. Raises LookupError for one that nothing has made."""
@@ -112,7 +148,7 @@ class Frame:
             if name in frame.values:
                 found = frame.values[name]
                 if isinstance(found, Constant):
-                    return found.value()
+                    return found.value(self.budget)
                 result: Value = found
                 return result
             frame = frame.outer
@@ -133,38 +169,60 @@ class Program:
         self,
         feed: Mapping[str, Value],
         outputs: Sequence[str],
+        budget: Budget,
         outer: Frame | None = None,
         references: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
+        depth: int = 0,
     ) -> list[Value]:
         """The values of `outputs`. Raises EvaluationError, which names the node, ExternalDataError for a data file."""
-        frame = Frame(outer, references or {}, watch)
-        values = frame.values
-        values.update(self.constants)
-        values.update(feed)
-        wanted = set(outputs)
+        if depth > DEEPEST:
+            raise MisuseError(f"functions and graphs are inside of one another more than {DEEPEST} levels deep")
+        frame = Frame(outer, references or {}, budget, depth, watch)
+        frame.values.update(self.constants)
+        budget.charge(Cost(NODE))
+        try:
+            if outer is None:
+                frame.values.update(feed)
+            else:  # of a loop: what one iteration gives to the next is held nowhere else
+                for name, value in feed.items():
+                    frame.hold(name, value)
+            self._run(frame, set(outputs))
+            return [_output(frame, name) for name in outputs]
+        finally:
+            budget.release(sum(frame.sizes.values()))
+
+    def _run(self, frame: Frame, wanted: set[str]) -> None:
         for step in self.steps:
             try:
                 results = _computed(step, frame)
+                for name, result in zip(step.outputs, results, strict=False):
+                    if name:
+                        frame.hold(name, result)
+                        if frame.watch is not None:
+                            frame.watch(name, result)
             except (EvaluationError, ExternalDataError):
                 raise
+            except ExceededError as error:
+                raise BudgetError(
+                    f"{step.name} is past the budget: {error}. Give the run more with --budget (budget= in Python)"
+                ) from None
             except _CAUSES as error:
                 raise EvaluationError(_failure(step, frame, error)) from error
-            for name, result in zip(step.outputs, results, strict=False):
-                if name:
-                    values[name] = result
-                    if watch is not None:
-                        watch(name, result)
             for name in step.done:
                 if name not in wanted:
-                    values.pop(name, None)
-        found = []
-        for name in outputs:
-            try:
-                found.append(frame.get(name))
-            except LookupError:
-                raise EvaluationError(f"no node makes the output {name!r}; the graph is not complete") from None
-        return found
+                    frame.values.pop(name, None)
+                    frame.release(name)
+
+
+def _output(frame: Frame, name: str) -> Value:
+    try:
+        return frame.get(name)
+    except LookupError:
+        raise EvaluationError(f"no node makes the output {name!r}; the graph is not complete") from None
+    except (ExceededError, MemoryError) as error:
+        cause = str(error) if isinstance(error, ExceededError) else _NO_MEMORY
+        raise BudgetError(f"the tensor {name!r} of the file cannot be an output: {cause}; see --budget") from None
 
 
 def _computed(step: Step, frame: Frame) -> Sequence[Value]:
@@ -195,8 +253,9 @@ def _computed(step: Step, frame: Frame) -> Sequence[Value]:
         held = frame.references
         attributes = {**attributes, **{name: held[other] for name, other in step.references if other in held}}
     if step.function is not None:
-        return _called(step, step.function, attributes, inputs, codes)
+        return _called(step, step.function, attributes, inputs, codes, frame)
     if step.custom is not None:
+        frame.budget.charge(Cost(NODE))
         return [typed(item, 0) for item in step.custom(attributes, inputs, frame)]
     return _of_row(step, attributes, inputs, codes, frame)
 
@@ -204,18 +263,26 @@ def _computed(step: Step, frame: Frame) -> Sequence[Value]:
 def _of_row(
     step: Step, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int], frame: Frame
 ) -> Sequence[Value]:
-    assert step.schema is not None and step.row is not None
+    assert step.schema is not None and step.row is not None and step.cost is not None
 
     def body(graph: GraphProto, given: Sequence[Value]) -> list[Value]:
         program = step.bodies.get(id(graph))
         if program is None:
             raise MisuseError("a graph that is passed through an attribute of a function is not one of this node")
-        return program.run(dict(zip(program.inputs, given, strict=False)), program.outputs, frame, frame.references)
+        feed = dict(zip(program.inputs, given, strict=False))
+        return program.run(feed, program.outputs, frame.budget, frame, frame.references, depth=frame.depth + 1)
 
-    call = Call(step.schema, attributes, codes, [bool(name) for name in step.outputs], body if step.bodies else None)
+    budget = frame.budget
+    named = [bool(name) for name in step.outputs]
+    call = Call(step.schema, attributes, codes, named, body if step.bodies else None, budget)
     while inputs and inputs[-1] is None:
         inputs.pop()
-    results = step.row(call, *inputs)
+    cost = step.cost(call, *inputs)
+    budget.charge(Cost(NODE + cost.work, cost.results, cost.scratch))
+    try:
+        results = step.row(call, *inputs)
+    finally:
+        budget.release(call.kept)
     if not isinstance(results, tuple):
         results = (results,)
     settle = []
@@ -245,7 +312,7 @@ def _array(result: Any) -> Any:
 
 
 def _called(
-    step: Step, program: Program, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int]
+    step: Step, program: Program, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int], frame: Frame
 ) -> Sequence[Value]:
     feed = {}
     for place, name in enumerate(program.inputs):
@@ -253,7 +320,8 @@ def _called(
             feed[name] = typed(inputs[place], codes[place])
         else:
             feed[name] = None
-    return program.run(feed, program.outputs, None, ChainMap(dict(attributes), step.defaults))
+    known = ChainMap(dict(attributes), step.defaults)
+    return program.run(feed, program.outputs, frame.budget, None, known, depth=frame.depth + 1)
 
 
 def _failure(step: Step, frame: Frame, error: Exception) -> str:
@@ -263,11 +331,19 @@ def _failure(step: Step, frame: Frame, error: Exception) -> str:
             seen.append(described(frame.get(name)) if name else "none")
         except (LookupError, ValueError, OSError):
             seen.append("unknown")
-    cause = str(error) if isinstance(error, (MisuseError, ValueError)) else f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError):
+        return f"{step.name} cannot be computed: {_NO_MEMORY}. Its inputs are {', '.join(seen) or 'none'}"
+    if isinstance(error, RecursionError):
+        cause = "it is nested more deeply than Python can follow"
+    else:
+        cause = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return (
         f"{step.name} cannot be computed: {cause}. Its inputs are {', '.join(seen) or 'none'}; "
         f"compare them with the specification of {step.node.op_type}"
     )
+
+
+_NO_MEMORY = "the system has not enough memory for it; run smaller inputs, or on a machine with more"
 
 
 class Linker:
@@ -281,6 +357,7 @@ class Linker:
         self.functions = functions
         self.custom = custom
         self.missing: dict[str, str] = {}
+        self._depth = 0
         self._linked: dict[int, Program | None] = {}
         self._defaults: dict[int, dict[str, Any]] = {}
 
@@ -321,8 +398,14 @@ class Linker:
         nodes: Iterable[NodeProto],
         opsets: Mapping[str, int],
     ) -> Program:
-        """The program of some nodes."""
+        """The program of some nodes. Raises EvaluationError for what is nested too deeply."""
+        if self._depth > DEEPEST:
+            raise EvaluationError(
+                f"functions and graphs are inside of one another more than {DEEPEST} levels deep; inline the functions"
+            )
+        self._depth += 1
         steps = [self.step(node, opsets) for node in nodes]
+        self._depth -= 1
         here = {*inputs, *constants}
         captures: set[str] = set()
         used: list[set[str]] = []
@@ -363,6 +446,7 @@ class Linker:
         else:
             step.schema = operators.schema(name, opsets[domain], domain)
             step.row = table().get((domain, name))
+            step.cost = cost_of(domain, name) if step.row is not None else None
             if step.schema is None or step.row is None:
                 self.missing.setdefault(f"{domain or 'ai.onnx'}.{name}", f"{step.name} at opset {opsets[domain]}")
             else:

@@ -10,6 +10,7 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
+from proto_schema.budget import Budget
 from proto_schema.conversion.recorded import Recorder, sharing
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.graphs.names import Unique, bodies, defined, free_names, used
@@ -27,9 +28,11 @@ PLAIN = frozenset(code for code, row in DTYPES.items() if row.native)
 class Draft:
     """The main graph of a model. `alias` says which other value stands for one that is gone."""
 
-    def __init__(self, model: ModelProto, limit: int) -> None:
+    def __init__(self, model: ModelProto, limit: int, budget: Budget) -> None:
+        """Constants of more than `limit` bytes are not read. `budget` is for what is computed of them."""
         self.model = sharing(model)
         self.limit = limit
+        self.budget = budget
         graph = self.model.graph or GraphProto()
         self.graph = graph
         recorder = Recorder(self.model)

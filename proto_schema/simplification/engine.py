@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proto_schema import operators
+from proto_schema.budget import FOLDING, BudgetLike, budget_of
 from proto_schema.collection import paused_collection
 from proto_schema.graphs.names import as_text, free_names
 from proto_schema.graphs.order import check_order
@@ -40,15 +41,17 @@ def simplify(
     *,
     fold_bytes: int = FOLDED_BYTES,
     prove: int | Sequence[Mapping[str, Any]] = 0,
+    budget: BudgetLike = None,
 ) -> ModelProto:
     """A model with fewer nodes that computes the same; `model` is a message, which stays as it is, bytes or a path.
 
     Tensors of more than `fold_bytes` bytes (default: 1 MiB) are neither read nor made, so that weights of any size
-    stay where they are. `prove` runs both models by `proto_schema.reference`: on so many random inputs, or on these.
+    stay where they are. `budget` is what all folding together may take (default: 128 MiB, some seconds); a node past it
+    stays. `prove` runs both models by `proto_schema.reference`: on so many random inputs, or on these.
     Raises CheckError for a graph whose nodes are out of order or make a value twice, ProofError where the results
     differ, and what `load` raises.
     """
-    return simplified(model, fold_bytes=fold_bytes, prove=prove).model
+    return simplified(model, fold_bytes=fold_bytes, prove=prove, budget=budget).model
 
 
 def simplified(
@@ -56,6 +59,7 @@ def simplified(
     *,
     fold_bytes: int = FOLDED_BYTES,
     prove: int | Sequence[Mapping[str, Any]] = 0,
+    budget: BudgetLike = None,
 ) -> Simplified:
     """The same, with the counts of what was done."""
     if isinstance(model, (str, os.PathLike)):
@@ -69,11 +73,11 @@ def simplified(
     if given.graph is not None:
         check_order(given.graph)
     done: Counter[str] = Counter()
-    made = given
+    made, spent = given, budget_of(budget, max(FOLDING, 64 * fold_bytes)).fresh()
     with paused_collection():
         for _ in range(_ROUNDS):
             before = done.total()
-            draft = Draft(made, fold_bytes)
+            draft = Draft(made, fold_bytes, spent)
             branches = spliced(draft)
             if branches:  # what is known of the graph is found anew
                 done["branches"] += branches

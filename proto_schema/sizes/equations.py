@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proto_schema.sizes.size import Dim, Product, Size, bounds, equals, less
+from proto_schema.sizes.atoms import Product
+from proto_schema.sizes.size import Dim, Size, bounds, equals, less
 from proto_schema.sizes.symbols import Symbol
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proto_schema.sizes.size import Atom, Dim, Least, Quotient, Size
+from proto_schema.sizes.atoms import Atom, Least, Quotient
+from proto_schema.sizes.size import Dim, Size
 from proto_schema.sizes.symbols import Symbol
 
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
+MOST_STEPS = 64  # of a division
+
 
 class Factor(Protocol):
     """What a product is made of."""
@@ -51,11 +53,17 @@ def hashed(text: str) -> str:
 
 
 def quotient(above: Mapping[tuple[F, ...], int], below: Mapping[tuple[F, ...], int]) -> dict[tuple[F, ...], int] | None:
-    """The quotient of two sums where there is no remainder, by long division of polynomials; else None."""
+    """The quotient of two sums where there is no remainder, by long division of polynomials; else None.
+
+    None for one of more than MOST_STEPS products, too: `z**32 // (z + a + b + ...)` has as many as there are products
+    of 31 symbols.
+    """
     lead = max(below, key=rank)
     found: dict[tuple[F, ...], int] = {}
     left = dict(above)
     while left:
+        if len(found) >= MOST_STEPS:
+            return None
         top = max(left, key=rank)
         product = _divided(top, lead)
         count, rest = divmod(left[top], below[lead])

@@ -75,6 +75,16 @@ def either(spans: Sequence[Span]) -> Span:
     )
 
 
+def chosen(spans: Sequence[Span], *, least: bool) -> Span:
+    """The range of the least, or else of the greatest, of several."""
+    lows, highs = zip(*spans, strict=True)
+    if least:
+        known = [high for high in highs if high is not None]
+        return None if None in lows else min(lows), min(known, default=None)
+    known = [low for low in lows if low is not None]
+    return max(known, default=None), None if None in highs else max(highs)
+
+
 def of_sum(terms: Mapping[tuple[B, ...], int]) -> Span:
     """The range of a sum of products, from those of the factors."""
     total: Span = (0, 0)

@@ -4,8 +4,8 @@ A size that is known is a plain `int`; a `Size` always holds at least one symbol
 `a + b`, `a // 2`, and static models never make a `Size`.
 
 A `Size` is a sum of products: a dict from products to their coefficients.  A product is a sorted tuple of factors, each
-a `Symbol` or one of three functions of sizes that are no products: `Quotient` (rounded down), `Least`, `Greatest`.  The
-invariants of the form, by which equal sizes are mostly equal objects:
+a `Symbol` or one of the three functions of `atoms`.  The invariants of the form, by which equal sizes are mostly equal
+objects:
 
 - no coefficient is 0; the constant is the coefficient of the empty product `()`;
 - `a % b` is `a - b * (a // b)`; in a quotient by a number no coefficient reaches the number, they have no common
@@ -29,147 +29,24 @@ from itertools import islice
 from typing import TypeAlias
 
 from proto_schema.sizes import products, ranges
-from proto_schema.sizes.ranges import Bound, Span
+from proto_schema.sizes.atoms import LONGEST, Atom, Greatest, Least, Quotient, Terms, degree
+from proto_schema.sizes.atoms import terms_of as _terms
+from proto_schema.sizes.ranges import Span
 from proto_schema.sizes.symbols import Symbol
-
-LONGEST = 2000
-"""Characters, about, of the longest expression that is written out."""
 
 MOST_TERMS = 64
 """Products in a sum, about: without a limit 40 factors `a + 1` would be 2**40 products."""
 
+HIGHEST = 64
+"""How many symbols are multiplied, at most: 22 bytes of a file double that, so that 60 nodes write `n**(2**60)`."""
+
+DEEPEST = 64
+"""Functions inside of one another, at most: walks over an expression call themselves for each."""
+
+LARGEST = 1 << 128
+"""Coefficients lie below it: a size is an int64, and what is subtracted from one may be a little more."""
+
 _MOST_ITEMS = 16  # of a minimum or maximum that is made by moving sums into it
-
-
-class _Function:
-    """What the functions of sizes share.
-
-    `names`: those of the symbols inside.  `weight`: about how many characters it has as a text.
-    """
-
-    __slots__ = ("_digest", "_hash", "high", "low", "names", "order", "weight")
-
-    _hash: int
-    low: Bound
-    high: Bound
-    order: tuple[int, str]
-    weight: int
-
-    def __init__(self, parts: tuple[Dim, ...]) -> None:
-        self._digest: str | None = None
-        atoms = [atom for part in parts for product in _terms(part) for atom in product]
-        self.names: frozenset[str] = frozenset().union(*(atom.names for atom in atoms))
-        self.weight = 6 * (1 + len(parts)) + sum(atom.weight for atom in atoms)
-
-    @property
-    def parts(self) -> tuple[Dim, ...]:
-        """The sizes that it is a function of; a minimum's and maximum's have no order."""
-        raise NotImplementedError
-
-    @property
-    def digest(self) -> str:
-        """A short text that says the content: two functions of one digest are the same."""
-        if self._digest is None:
-            parts = [products.content(_terms(part)) for part in self.parts]
-            parts = parts if isinstance(self, Quotient) else sorted(parts)
-            self._digest = products.hashed(f"{type(self).__name__}({';'.join(parts)})")
-        return self._digest
-
-    def _is(self, other: _Function) -> bool:
-        """Whether both have the same parts, told by the digests where those are long."""
-        if self._hash != other._hash:
-            return False
-        return self.digest == other.digest if self.weight > LONGEST else self.parts == other.parts
-
-    def __hash__(self) -> int:
-        return self._hash
-
-
-class Quotient(_Function):
-    """`numerator // denominator`, rounded down."""
-
-    __slots__ = ("denominator", "numerator")
-
-    def __init__(self, numerator: Dim, denominator: Dim) -> None:
-        super().__init__((numerator, denominator))
-        self.numerator = numerator
-        self.denominator = denominator
-        self._hash = hash(("//", numerator, denominator))
-        self.low, self.high = _bounds_of_quotient(numerator, denominator)
-        self.order = (1, self.digest if self.weight > LONGEST else f"{numerator}//{denominator}")
-
-    @property
-    def parts(self) -> tuple[Dim, ...]:
-        return self.numerator, self.denominator
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Quotient) and self._is(other))
-
-    __hash__ = _Function.__hash__
-
-
-class _Choice(_Function):
-    """What `Least` and `Greatest` share: the smallest or the largest of several sizes."""
-
-    __slots__ = ("items",)
-
-    def __init__(self, items: frozenset[Dim]) -> None:
-        super().__init__(tuple(items))
-        self.items = items
-        self._hash = hash((type(self).__name__, items))
-        text = self.digest if self.weight > LONGEST else ",".join(sorted(map(str, items)))
-        self.order = (2, type(self).__name__ + text)
-        lows, highs = zip(*(bounds(item) for item in items), strict=True)
-        self.low, self.high = self._range(lows, highs)
-
-    @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
-        raise NotImplementedError
-
-    @property
-    def parts(self) -> tuple[Dim, ...]:
-        return tuple(self.items)
-
-    def _is(self, other: _Function) -> bool:
-        if self._hash != other._hash:
-            return False
-        if self.weight > LONGEST:
-            return self.digest == other.digest
-        return isinstance(other, _Choice) and self.items == other.items
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and isinstance(other, _Choice) and self._is(other))
-
-    __hash__ = _Function.__hash__
-
-
-class Least(_Choice):
-    """The minimum of several sizes."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
-        known = [high for high in highs if high is not None]
-        low = None if None in lows else min(low for low in lows if low is not None)
-        return low, min(known) if known else None
-
-
-class Greatest(_Choice):
-    """The maximum of several sizes."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
-        known = [low for low in lows if low is not None]
-        high = None if None in highs else max(high for high in highs if high is not None)
-        return max(known) if known else None, high
-
-
-Atom: TypeAlias = Symbol | Quotient | Least | Greatest
-Product: TypeAlias = tuple[Atom, ...]
-Terms: TypeAlias = dict[Product, int]
 
 
 class Size:
@@ -250,7 +127,7 @@ class Size:
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, int):
-            return Size({product: count * other for product, count in self.terms.items()}) if other else 0
+            return _made({product: count * other for product, count in self.terms.items()})
         if not isinstance(other, Size):
             return NotImplemented
         mine, others = self.terms, other.terms
@@ -353,31 +230,48 @@ def _order(atom: Atom) -> tuple[int, str]:
     return atom.order
 
 
-def _terms(size: Dim) -> Terms:
-    return size.terms if isinstance(size, Size) else {(): size} if size else {}
-
-
 def _made(terms: Terms) -> Dim:
+    """The size of a sum; a symbol of its own for one past the limits."""
     terms = {product: count for product, count in terms.items() if count}
-    return Size(terms) if terms.keys() - {()} else terms.get((), 0)
+    if not terms.keys() - {()}:
+        return terms.get((), 0)
+    for product, count in terms.items():
+        if not -LARGEST < count < LARGEST or degree(product) > HIGHEST:
+            return _unfollowed(terms)
+    return Size(terms)
+
+
+def _unfollowed(terms: Terms) -> Size:
+    """A symbol that stands for a sum past the limits: the same one for the same sum."""
+    low, high = ranges.of_sum(terms)
+    name = f"size_{products.hashed(products.content(terms))[:16]}"
+    return symbol(name, None if low is None else min(low, LARGEST), None if high is None or high > LARGEST else high)
 
 
 def _sum(one: Terms, other: Terms, times: int) -> Dim:
     made = dict(one)
     for product, count in other.items():
         made[product] = made.get(product, 0) + times * count
-    if len(made) > MOST_TERMS and len(one) > 1:
-        return _sum(other, _kept(one), 1) if times == 1 else _sum(_kept(one), other, times)
+    if len(made) > MOST_TERMS and len(one) >= len(other):
+        return _sum(_kept(one), other, times)
+    if len(made) > MOST_TERMS:
+        return _sum(one, _kept(other), times)
     return _made(made)
 
 
 def _kept(terms: Terms) -> Terms:
     """A long sum as one factor."""
-    return {(Quotient(Size(terms), 1),): 1}
+    return _atom(_quotient(Size(terms), 1)).terms
+
+
+def _quotient(numerator: Dim, denominator: Dim) -> Quotient:
+    return Quotient(numerator, denominator, _bounds_of_quotient(numerator, denominator))
 
 
 def _atom(atom: Atom) -> Size:
-    return Size({(atom,): 1})
+    """The size of one factor; a symbol of its own for one past the limits."""
+    made: Terms = {(atom,): 1}
+    return _unfollowed(made) if atom.depth > DEEPEST or atom.degree > HIGHEST else Size(made)
 
 
 class _Replacing:
@@ -503,7 +397,7 @@ def _divided(one: Dim, other: Dim) -> Dim:
     low, high = bounds(one)
     if low is not None and low >= 0 and high is not None and less(one, other):
         return 0
-    return _atom(Quotient(one, other))
+    return _atom(_quotient(one, other))
 
 
 def _by_number(size: Size, number: int) -> Dim:
@@ -537,7 +431,7 @@ def _by_number(size: Size, number: int) -> Dim:
     if low is not None and high is not None and low // number == high // number:
         return total + low // number
     nested = _nested(inner, number)
-    return total + (nested if nested is not None else _atom(Quotient(inner, number)))
+    return total + (nested if nested is not None else _atom(_quotient(inner, number)))
 
 
 def _nested(inner: Size, number: int) -> Dim | None:
@@ -577,7 +471,8 @@ def _chosen(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Dim:
     shift = shift + min(_terms(item).get((), 0) for item in (item - shift for item in kept) if isinstance(item, Size))
     rest = [item - shift for item in kept]
     factor = math.gcd(*(count for item in rest for count in _terms(item).values()))
-    return shift + factor * _atom(kind(frozenset(_made({p: c // factor for p, c in _terms(i).items()}) for i in rest)))
+    chosen = frozenset(_made({p: c // factor for p, c in _terms(item).items()}) for item in rest)
+    return shift + factor * _atom(kind(chosen, ranges.chosen([bounds(item) for item in chosen], least=kind is Least)))
 
 
 def _flat(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Iterable[Dim]:

@@ -9,6 +9,8 @@ class Symbol:
     """A size with a name.  The name is any text; two symbols of one name are one symbol."""
 
     __slots__ = ("high", "low", "name", "names", "order", "weight")
+    degree = 1
+    depth = 0
 
     def __init__(self, name: str, low: Bound = 0, high: Bound = None) -> None:
         self.name = name

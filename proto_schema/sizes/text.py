@@ -13,7 +13,8 @@ import ast
 import keyword
 from collections.abc import Callable, Iterable
 
-from proto_schema.sizes.size import Atom, Dim, Product, Quotient, Size, maximum, minimum, symbol
+from proto_schema.sizes.atoms import Atom, Product, Quotient
+from proto_schema.sizes.size import LARGEST, Dim, Size, maximum, minimum, symbol
 from proto_schema.sizes.symbols import Symbol
 
 _CHOICES = {"Least": "min", "Greatest": "max"}
@@ -149,6 +150,8 @@ def _power(base: Dim, power: ast.AST) -> Dim:
     result: Dim = 1
     for _ in range(power.value):
         result = result * base
+        if isinstance(result, int) and abs(result) > LARGEST:
+            raise ValueError("no size is that large")
     return result
 
 

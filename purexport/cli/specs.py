@@ -7,6 +7,7 @@ numbers in each run.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proto_schema.budget import Budget
 from proto_schema.dtypes import DTYPES as ROWS
 from proto_schema.dtypes import MOST_ELEMENTS, element_count
 from proto_schema.onnx import TensorProto
@@ -155,6 +157,18 @@ def parse_size(text: str | None, option: str = "--shard-size") -> int | None:
     if count < 1:
         raise UsageError(f"{option} {text!r}: write a size, as in 2GB, 1.5GiB or 500MB")
     return count
+
+
+def add_budget(parser: argparse.ArgumentParser, what: str, default: int) -> None:
+    """The option that says how much memory and work a file may ask for; work is a fixed multiple of the memory."""
+    text = f"memory for {what}, and with it work (default: {default >> 20:,} MiB)"
+    parser.add_argument("--budget", metavar="SIZE", help=text)
+
+
+def parse_budget(text: str | None) -> Budget | None:
+    """`--budget 4GiB` as a budget, None for the default.  Raises UsageError."""
+    size = parse_size(text, "--budget")
+    return None if size is None else Budget(size)
 
 
 def parse_kwargs(text: str | None) -> dict[str, Any]:

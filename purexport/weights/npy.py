@@ -1,30 +1,25 @@
 """Reads numpy's files in place: .npy holds one array, .npz is a zip archive of such files.
 
-The header of an array is a Python literal. Three items of it are taken by their form, and nothing is evaluated.
-Source: the format as numpy.lib.format documents it, versions 1 to 3.
+`proto_schema.npy` reads the header of an array, which is a Python literal, without evaluating it.
 """
 
 from __future__ import annotations
 
 import os
-import re
+from typing import Any
 
 import numpy as np
 
 from proto_schema.derived.strided import StridedPayload, row_major
 from proto_schema.dtypes import DTYPES, by_numpy_name
+from proto_schema.npy import MAGIC, NpyError, header
 from proto_schema.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.stored import CheckpointFile, Stored, shown, size_of
 from purexport.weights.ziparchive import Archive
 
-MAGIC = b"\x93NUMPY"
-LONGEST_HEADER = 10_000
-_ITEMS = (
-    re.compile(r"""(['"])descr\1 *: *(['"])([<>|=]?[a-zA-Z][0-9]+)\2 *(?:,|(?=\}))"""),
-    re.compile(r"""(['"])fortran_order\1 *: *(True|False) *(?:,|(?=\}))"""),
-    re.compile(r"""(['"])shape\1 *: *\(([0-9L, ]{0,400})\) *(?:,|(?=\}))"""),
-)
+__all__ = ["MAGIC", "is_archive", "read", "read_archive"]
+
 _ADVICE = "save the array with numpy.save"
 
 
@@ -49,13 +44,14 @@ def is_archive(archive: Archive) -> bool:
 
 def _array(file: CheckpointFile, name: str, begin: int, size: int) -> Stored:
     try:
-        text, start = _header(file, begin, size)
-        dtype, backwards, shape = _meaning(text)
-        needed = size_of(dtype, shape)
+        kind, backwards, shape, offset = header(lambda at, count: file.read(begin + at, count), size)
+        dtype = _code(kind)
+        start, needed = begin + offset, size_of(dtype, shape)
         if start + needed != begin + size:
             raise WeightsError(f"its header asks for {needed} bytes of data, but {begin + size - start} follow")
-    except WeightsError as error:
-        raise file.error(f"array {shown(name)}: {error}; {_ADVICE}", error.code) from None
+    except (WeightsError, NpyError) as error:
+        code = error.code if isinstance(error, WeightsError) else ""
+        raise file.error(f"array {shown(name)}: {error}; {_ADVICE}", code) from None
     payload: Payload = file.range(start, needed)
     if backwards and needed and len(shape) > 1:
         width = DTYPES[dtype].bits // 8
@@ -63,40 +59,11 @@ def _array(file: CheckpointFile, name: str, begin: int, size: int) -> Stored:
     return Stored(name, dtype, shape, payload, file.label)
 
 
-def _header(file: CheckpointFile, begin: int, size: int) -> tuple[str, int]:
-    """(the literal, where the data begins)."""
-    intro = file.read(begin, min(size, 12))
-    if not intro.startswith(MAGIC) or len(intro) < 10 or intro[6] not in (1, 2, 3):
-        raise WeightsError("it does not begin as numpy's versions 1 to 3 of the format do")
-    width = 2 if intro[6] == 1 else 4
-    length = int.from_bytes(intro[8 : 8 + width], "little")
-    if length > min(LONGEST_HEADER, size - 8 - width):
-        raise WeightsError(f"its header would have {length} bytes")
-    start = begin + 8 + width
-    return file.read(start, length).decode("latin-1"), start + length
-
-
-def _meaning(text: str) -> tuple[int, bool, tuple[int, ...]]:
-    """(TensorProto.DataType, whether the first axis runs fastest, shape)."""
-    found = []
-    rest = text
-    for item in _ITEMS:
-        match = item.search(rest)
-        if match is None:
-            raise WeightsError(f"its header {shown(text)} is not that of an array of numbers")
-        found.append(match.group(match.lastindex or 0))
-        rest = rest[: match.start()] + rest[match.end() :]
-    if not re.fullmatch(r"\{ *\} *\n?", rest):
-        raise WeightsError(f"its header {shown(text)} has more than a type, an order and a shape")
-    descriptor, order, sizes = found
-    try:
-        kind = np.dtype(descriptor)
-        shape = tuple(int(size) for size in sizes.replace("L", "").split(",") if size.strip())
-    except (TypeError, ValueError):
-        raise WeightsError(f"its type {shown(descriptor)} or its shape ({sizes}) is none") from None
+def _code(kind: np.dtype[Any]) -> int:
+    """The TensorProto.DataType of numbers in this machine's order of bytes."""
     row = by_numpy_name().get(kind.name)
     if row is None or not row.bits:
         raise WeightsError(f"ONNX has no data type for numpy's {kind}", code="no-dtype")
-    if descriptor.startswith(">") and kind.itemsize > 1:
-        raise WeightsError(f"it is big-endian; write it with array.astype('<{descriptor[1:]}')")
-    return row.code, order == "True", shape
+    if kind.str.startswith(">") and kind.itemsize > 1:
+        raise WeightsError(f"it is big-endian; write it with array.astype('<{kind.str[1:]}')")
+    return row.code

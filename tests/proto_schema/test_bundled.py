@@ -46,6 +46,6 @@ def test_bytes(path: Path) -> None:
         assert message.ByteSize() == len(expected)
         if len(data) < 1 << 16:
             view = memoryview(data)
-            budget = interpret.Budget(1 << 30)
+            budget = interpret.Allowance(1 << 30)
             assert interpret.encode(interpret.decode(cls, view, 0, len(view), budget)) == expected
     assert accepted > 0

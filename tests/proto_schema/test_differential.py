@@ -99,6 +99,6 @@ def generated(cls: type[ps.Message], data: bytes) -> bytes | None:
 
 def interpreted(cls: type[ps.Message], data: bytes) -> bytes | None:
     try:
-        return interpret.encode(interpret.decode(cls, memoryview(data), 0, len(data), interpret.Budget(1 << 30)))
+        return interpret.encode(interpret.decode(cls, memoryview(data), 0, len(data), interpret.Allowance(1 << 30)))
     except ps.DecodeError:
         return None

@@ -354,7 +354,7 @@ CATEGORIES: list[tuple[Callable[[], Iterator[Row]], int]] = [  # and at least ho
 def raw(cls: type[Message], data: bytes, wide: bool) -> Message | None:
     """What a generated decoder makes of it."""
     view = memoryview(data)
-    budget = interpret.Budget(1 << 30)
+    budget = interpret.Allowance(1 << 30)
     try:
         message: Message = decoder(cls, wide)(view, view if wide else data, 0, len(data), 0, budget, MAX_DEPTH)
         budget.settle()
@@ -372,7 +372,7 @@ def complaint(row: Row) -> str:
         return f"the row is wrong: upb gives {official and official.hex()}"
     generated = [raw(cls, data, wide) for wide in (False, True)]
     try:
-        message = interpret.decode(cls, memoryview(data), 0, len(data), interpret.Budget(1 << 30))
+        message = interpret.decode(cls, memoryview(data), 0, len(data), interpret.Allowance(1 << 30))
     except ps.DecodeError as error:
         if official is not None:
             return f"refused: {error}"

@@ -205,7 +205,7 @@ def official(cls: type, data: bytes) -> bytes | None:
 def wide(cls: type[ps.Message], data: bytes) -> ps.Message:
     """The route that large files take, forced."""
     view = memoryview(data)
-    budget = interpret.Budget(1 << 30)
+    budget = interpret.Allowance(1 << 30)
     message = decoder(cls, True)(view, view, 0, len(view), 0, budget, wire.MAX_DEPTH)
     budget.settle()
     assert isinstance(message, cls)
@@ -213,7 +213,7 @@ def wide(cls: type[ps.Message], data: bytes) -> ps.Message:
 
 
 def interpreted(cls: type[ps.Message], data: bytes) -> ps.Message:
-    return interpret.decode(cls, memoryview(data), 0, len(data), interpret.Budget(1 << 30))
+    return interpret.decode(cls, memoryview(data), 0, len(data), interpret.Allowance(1 << 30))
 
 
 def verdict(cls: type[ps.Message], data: bytes) -> bytes | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import copied, made, sizes_in
 from proto_schema.compute.rows import row
 
 
-@row("DepthToSpace")
+@row("DepthToSpace", cost=copied)
 def depth_to_space(call: Call, data: Array) -> Array:
     """(N, C, H, W) to (N, C / b^2, H b, W b); the block comes first in the channels (DCR), or last (CRD)."""
     block = call.attribute("blocksize")
@@ -27,7 +29,7 @@ def depth_to_space(call: Call, data: Array) -> Array:
     return np.asarray(split.reshape(batch, made, height * block, width * block))
 
 
-@row("SpaceToDepth")
+@row("SpaceToDepth", cost=copied)
 def space_to_depth(call: Call, data: Array) -> Array:
     """(N, C, H, W) to (N, C b^2, H / b, W / b), the inverse of DepthToSpace in its mode."""
     block = call.attribute("blocksize")
@@ -45,7 +47,16 @@ def _image(call: Call, data: Array) -> tuple[int, ...]:
     return data.shape
 
 
-@row("CenterCropPad")
+def _crop_cost(call: Call, data: Array, asked: Array) -> Cost:
+    axes = call.attribute("axes")
+    axes = range(data.ndim) if axes is None else [call.axis(axis, data.ndim) for axis in axes]
+    shape = list(data.shape)
+    for axis, size in zip(axes, sizes_in(asked), strict=False):
+        shape[axis] = size
+    return made(shape, data.itemsize, scratch=0)
+
+
+@row("CenterCropPad", cost=_crop_cost)
 def center_crop_pad(call: Call, data: Array, asked: Array) -> Array:
     """The middle of each axis, or the axis with zeros around it, so that it has the size that is asked for."""
     axes = call.attribute("axes")
@@ -63,7 +74,17 @@ def center_crop_pad(call: Call, data: Array, asked: Array) -> Array:
     return result
 
 
-@row("ImageDecoder")
+def _decoder_cost(call: Call, data: Array) -> Cost:
+    """The header of the file says the size of the image."""
+    try:
+        pillow: Any = import_module("PIL.Image")
+        with pillow.open(io.BytesIO(data.tobytes())) as image:
+            return made([image.width, image.height, 4], 1, times=20, scratch=4)
+    except (ImportError, OSError, ValueError):
+        return Cost()  # the row refuses it
+
+
+@row("ImageDecoder", cost=_decoder_cost)
 def image_decoder(call: Call, data: Array) -> Array:
     """The pixels (height, width, channels) of an image file. It needs Pillow, which nothing here requires."""
     try:

@@ -7,12 +7,39 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, pieces, sizes_in
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
 
 
-@row("RoiAlign")
+def _align_cost(call: Call, data: Array, regions: Array, images: Array) -> Cost:
+    """Each region has samples along both axes: as many as the ratio says, else as the region is large."""
+    height, width = max(0, call.attribute("output_height", 1)), max(0, call.attribute("output_width", 1))
+    ratio, scale = call.attribute("sampling_ratio", 0), abs(float(call.attribute("spatial_scale", 1.0)))
+    if data.ndim != 4 or regions.ndim != 2 or regions.shape[1] != 4:
+        call.fail(f"data of shape {data.shape} and regions of shape {regions.shape}: ranks 4 and 2 are needed")
+    count, channels = len(regions), data.shape[1]
+    corners = np.nan_to_num(regions.astype(np.float64) * scale, nan=0.0, posinf=2.0**62, neginf=-(2.0**62))
+    extents = np.abs(corners[:, 2:] - corners[:, :2]).max(axis=0, initial=1.0)
+    across, down = (
+        bins * (ratio if ratio > 0 else int(min(extent / max(1, bins), 2.0**62)) + 1)
+        for bins, extent in zip((width, height), extents.tolist(), strict=True)
+    )
+    matrices = height * data.shape[2] + width * data.shape[3]
+    results = channels * height * width
+    if call.text("mode", "avg") == "max":
+        each = 8 * channels * down * across
+    else:
+        each = channels * height * (data.shape[2] + width) * data.shape[3] // 16
+    held = 4 * channels * down * across if call.text("mode", "avg") == "max" else channels * data.shape[2] * width
+    work = count * (each + 100 * (down + across) + matrices + results + pieces(30))
+    scratch = WIDE * (20 * (down + across) + 2 * matrices + 2 * held + 2 * data.size + 4 * regions.size)
+    return Cost(work, WIDE * count * results, scratch)
+
+
+@row("RoiAlign", cost=_align_cost)
 def roi_align(call: Call, data: Array, regions: Array, images: Array) -> Array:
     """The bins of each region (x1, y1, x2, y2): the mean of samples by bilinear interpolation, or a maximum.
 
@@ -88,7 +115,16 @@ def _largest(image: Array, rows: _Samples, columns: _Samples) -> Array:
     return np.asarray(split.max(axis=(2, 4)))
 
 
-@row("NonMaxSuppression")
+def _suppression_cost(call: Call, boxes: Array, scores: Array, most: Array | None = None, *more: Array | None) -> Cost:
+    """Each box that stays is compared with all that are left."""
+    count = boxes.shape[1] if boxes.ndim == 3 else 1
+    classes = scores.shape[0] * scores.shape[1] if scores.ndim == 3 else 1
+    kept = classes * min(count, max(0, 0 if most is None else sizes_in(most)[0]))
+    work = kept * (20 * count + pieces(20)) // 2 + 100 * scores.size + 10 * boxes.size
+    return Cost(work, 3 * WIDE * kept, 250 * kept + WIDE * (30 * count + 4 * boxes.size))
+
+
+@row("NonMaxSuppression", cost=_suppression_cost)
 def non_max_suppression(
     call: Call,
     boxes: Array,

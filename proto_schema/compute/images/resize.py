@@ -14,10 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE
 from proto_schema.compute.nn.numbers import rounded_to, wide
 from proto_schema.compute.rows import row
 
@@ -37,7 +40,34 @@ class _Axis:
     end: float = 1.0
 
 
-@row("Resize")
+def _resized_cost(data: Array, plans: Sequence[_Axis]) -> Cost:
+    """Axes that shrink come first, so that nothing between is larger than the data or the result. Each has places and
+    weights for all neighbours: as many as the old axis has where antialiasing looks at all of it."""
+    shape = list(data.shape)
+    for plan in plans:
+        shape[plan.axis] = max(0, plan.made)
+    count, width = max(prod(shape), data.size), max(WIDE, data.itemsize)
+    near = sum(8 * (max(0, plan.made) + plan.size) for plan in plans)
+    dense = sum(max(0, plan.made) * plan.size for plan in plans if 0 < plan.made < plan.size)
+    work = 20 * count * (1 + len(plans)) + 40 * near
+    work += sum(count * plan.size // 16 for plan in plans if 0 < plan.made < plan.size)
+    return Cost(work, prod(shape) * width, (4 * count + 8 * near + dense) * width)
+
+
+def _resize_cost(
+    call: Call, data: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None
+) -> Cost:
+    if call.version < 11:
+        scales, roi = roi, None
+    axes = [call.axis(axis, data.ndim) for axis in call.attribute("axes") or range(data.ndim)]
+    return _resized_cost(data, _plans(call, data, axes, roi, _given(scales), _given(sizes)))
+
+
+def _upsample_cost(call: Call, data: Array, scales: Array | None = None) -> Cost:
+    return _resized_cost(data, _plans(call, data, list(range(data.ndim)), None, _scales(call, scales), None))
+
+
+@row("Resize", cost=_resize_cost)
 def resize(
     call: Call, data: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None
 ) -> Array:
@@ -50,14 +80,17 @@ def resize(
     return _resized(call, data, plans, "asymmetric" if old else "", old)
 
 
-@row("Upsample")
+@row("Upsample", cost=_upsample_cost)
 def upsample(call: Call, data: Array, scales: Array | None = None) -> Array:
     """The axes enlarged by scales: an input since opset 9, an attribute before, height and width in opset 1."""
+    plans = _plans(call, data, list(range(data.ndim)), None, _scales(call, scales), None)
+    return _resized(call, data, plans, "asymmetric", True)
+
+
+def _scales(call: Call, scales: Array | None) -> Array | None:
     if call.version == 1:
-        scales = np.array([1, 1, call.attribute("height_scale"), call.attribute("width_scale")], np.float32)
-    elif call.version < 9:
-        scales = np.array(call.attribute("scales"), np.float32)
-    return _resized(call, data, _plans(call, data, list(range(data.ndim)), None, scales, None), "asymmetric", True)
+        return np.array([1, 1, call.attribute("height_scale"), call.attribute("width_scale")], np.float32)
+    return np.array(call.attribute("scales"), np.float32) if call.version < 9 else scales
 
 
 def _given(numbers: Array | None) -> Array | None:

@@ -12,7 +12,9 @@ from math import prod
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, made, pieces, sizes_in
 from proto_schema.compute.nn.numbers import rounded_to, wide
 from proto_schema.compute.rows import row
 
@@ -22,7 +24,19 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic":
 Inside = Callable[[Array, int], Array]
 
 
-@row("GridSample")
+def _sampled_cost(call: Call, data: Array, grid: Array) -> Cost:
+    """A gather for each of the corners around a place."""
+    axes = max(0, data.ndim - 2)
+    corners = {"linear": 2, "cubic": 4}.get(_MODES.get(call.text("mode", "linear")) or "", 1) ** axes
+    places = grid.size // max(1, axes)
+    each = places // max(1, grid.shape[0]) if grid.ndim else 0
+    results = places * (data.shape[1] if data.ndim > 1 else 1)
+    work = corners * (4 * results + 20 * places * (1 + axes)) + pieces(10 * corners * len(data))
+    scratch = 4 * results // max(1, len(data)) + each * (30 + 12 * axes) + 4 * grid.size + 2 * data.size + results
+    return Cost(work, WIDE * results, WIDE * scratch)
+
+
+@row("GridSample", cost=_sampled_cost)
 def grid_sample(call: Call, data: Array, grid: Array) -> Array:
     """(N, C, sizes) at grid (N, places, axes), whose coordinates run from -1 to 1, the last axis first."""
     axes, sizes = data.ndim - 2, data.shape[2:]
@@ -128,7 +142,15 @@ def _corners(at: Array, mode: str) -> list[tuple[Array, Array]]:
     return [(first + shift - 1, weight) for shift, weight in enumerate(weights)]
 
 
-@row("AffineGrid")
+def _grid_cost(call: Call, theta: Array, size: Array) -> Cost:
+    sizes = sizes_in(size)[2:]
+    found = made([*sizes, len(sizes) + 1], WIDE, times=10, scratch=4)
+    results = made([theta.shape[0] if theta.ndim else 1, *sizes, len(sizes)], WIDE, times=4)
+    lines = WIDE * 4 * max([0, *sizes])
+    return Cost(found.work + results.work, results.results, found.results + found.scratch + results.scratch + lines)
+
+
+@row("AffineGrid", cost=_grid_cost)
 def affine_grid(call: Call, theta: Array, size: Array) -> Array:
     """(N, axes, axes + 1) times the coordinates of an image of that size, the last axis first."""
     sizes = [int(item) for item in size[2:]]

@@ -4,20 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import TEXT, WIDE, made, pieces
 from proto_schema.compute.rows import row
 from proto_schema.compute.strings import mapped, texts
+from proto_schema.onnx import TensorProto
 from proto_schema.tensors import to_array
 
 _DOMAIN = "ai.onnx.ml"
 _NAN = "nan"  # a key that is equal to itself
 
 
-@row("LabelEncoder", domain=_DOMAIN)
+def _listed_count(call: Call) -> int:
+    """The numbers and texts of all attributes, which become tables."""
+    return sum(
+        len(item) if isinstance(item, list) else prod(item.dims) if isinstance(item, TensorProto) else 1
+        for item in call.attributes.values()
+    )
+
+
+def _lookup_cost(call: Call, data: Array) -> Cost:
+    known = _listed_count(call)
+    return Cost(pieces(data.size + known), 2 * TEXT * data.size, 4 * TEXT * (known + data.size))
+
+
+def _categories_cost(call: Call, data: Array) -> Cost:
+    known = _listed_count(call)
+    found = made([data.size, known], 4, times=2)
+    return Cost(found.work + pieces(data.size + known), found.results, found.scratch + 4 * TEXT * (known + data.size))
+
+
+def _map_cost(call: Call, data: dict[Any, Any]) -> Cost:
+    known, places = len(data) + _listed_count(call), max(0, call.attribute("max_map", 1) or 0)
+    return Cost(pieces(known) + 10 * places, WIDE * (known + places), WIDE * places + 4 * TEXT * known)
+
+
+def _rows_cost(call: Call, data: Array) -> Cost:
+    return Cost(pieces(data.size + _listed_count(call)), 4 * TEXT * data.size, 4 * TEXT * data.size)
+
+
+def _taken_cost(call: Call, data: Array, places: Array) -> Cost:
+    return made([data.size // max(1, data.shape[-1] if data.ndim else 1), places.size], data.itemsize)
+
+
+def _beside_cost(call: Call, *inputs: Array) -> Cost:
+    rows = max([1, *(item.shape[0] for item in inputs if item.ndim > 1)])
+    wide = sum(max(0, size) for size in call.attribute("inputdimensions") or ())
+    return made([rows, wide + sum(item.size // max(1, rows) + 1 for item in inputs)], 4, times=3)
+
+
+@row("LabelEncoder", domain=_DOMAIN, cost=_lookup_cost)
 def label_encoder(call: Call, data: Array) -> Array:
     """Each element looked up among the keys; opset 1 maps between strings and their places in a list."""
     if call.version == 1:
@@ -68,7 +110,7 @@ def _looked_up(table: Mapping[Any, Any], missing: Any, data: Array, dtype: Any) 
     return mapped(lambda item: table.get(_key(item), missing), data, dtype)
 
 
-@row("CategoryMapper", domain=_DOMAIN)
+@row("CategoryMapper", domain=_DOMAIN, cost=_lookup_cost)
 def category_mapper(call: Call, data: Array) -> Array:
     """Strings to integers, or integers to strings."""
     names, numbers = texts(call.attribute("cats_strings") or ()), call.attribute("cats_int64s") or ()
@@ -81,7 +123,7 @@ def category_mapper(call: Call, data: Array) -> Array:
     return _looked_up(table, call.text("default_string", "_Unused"), data, object)
 
 
-@row("OneHotEncoder", domain=_DOMAIN)
+@row("OneHotEncoder", domain=_DOMAIN, cost=_categories_cost)
 def one_hot_encoder(call: Call, data: Array) -> Array:
     """A new last axis with 1 at the place of the category."""
     names = call.attribute("cats_strings")
@@ -94,7 +136,7 @@ def one_hot_encoder(call: Call, data: Array) -> Array:
     return np.asarray(places[..., None] == np.arange(len(known))).astype(np.float32)
 
 
-@row("CastMap", domain=_DOMAIN)
+@row("CastMap", domain=_DOMAIN, cost=_map_cost)
 def cast_map(call: Call, data: dict[Any, Any]) -> Array | Typed:
     """(1, values) in the order of the keys, or with each at the place of its key."""
     kind = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}.get(call.text("cast_to", "TO_FLOAT"))
@@ -121,7 +163,7 @@ def _cast(value: Any, kind: Any) -> Any:
     return int(number) if kind is np.int64 else number
 
 
-@row("DictVectorizer", domain=_DOMAIN)
+@row("DictVectorizer", domain=_DOMAIN, cost=_map_cost)
 def dict_vectorizer(call: Call, data: dict[Any, Any]) -> Array:
     """(1, vocabulary): the value of each word; zeros, or empty strings, for those that the map lacks."""
     names = call.attribute("string_vocabulary")
@@ -136,7 +178,7 @@ def dict_vectorizer(call: Call, data: dict[Any, Any]) -> Array:
     return result.reshape(1, -1)
 
 
-@row("ZipMap", domain=_DOMAIN)
+@row("ZipMap", domain=_DOMAIN, cost=_rows_cost)
 def zip_map(call: Call, data: Array) -> list[Any]:
     """A map for each row: its numbers by class."""
     names = call.attribute("classlabels_strings")
@@ -147,7 +189,7 @@ def zip_map(call: Call, data: Array) -> list[Any]:
     return [dict(zip(keys, row_, strict=True)) for row_ in rows.astype(np.float32)]
 
 
-@row("ArrayFeatureExtractor", domain=_DOMAIN)
+@row("ArrayFeatureExtractor", domain=_DOMAIN, cost=_taken_cost)
 def array_feature_extractor(call: Call, data: Array, places: Array) -> Array:
     """The elements of the last axis at these places; a vector becomes one row."""
     chosen = places.ravel()
@@ -157,7 +199,7 @@ def array_feature_extractor(call: Call, data: Array, places: Array) -> Array:
     return found.reshape(1, -1) if data.ndim == 1 else found
 
 
-@row("FeatureVectorizer", domain=_DOMAIN)
+@row("FeatureVectorizer", domain=_DOMAIN, cost=_beside_cost)
 def feature_vectorizer(call: Call, *inputs: Array) -> Array:
     """All inputs side by side as float32, each cut or filled with zeros to its size of `inputdimensions`."""
     sizes = call.attribute("inputdimensions") or [item.shape[-1] if item.ndim else 1 for item in inputs]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, pieces
 from proto_schema.compute.ml.scores import classes, labelled, listed, numbers, transformed, two_columns
 from proto_schema.compute.rows import row
 
@@ -13,7 +15,22 @@ _SOFTENED = 1e-7  # how far pairwise probabilities stay from 0 and 1
 _ENOUGH = 0.005  # divided by the number of classes: the accuracy of probabilities
 
 
-@row("LinearRegressor", domain=_DOMAIN)
+def _cost(call: Call, data: Array) -> Cost:
+    """A product of the features with what the attributes hold, and for pairs of classes a pass for each."""
+    features = data.shape[-1] if data.ndim else 1
+    rows = data.size // max(1, features)
+    held = sum(len(item) for item in call.attributes.values() if isinstance(item, list))
+    per_class = listed(call, "vectors_per_class")
+    kinds, vectors = len(per_class), max(0, sum(per_class), call.attribute("n_supports", 0) or 0)
+    pairs = kinds * kinds
+    spread = vectors * features if call.text("kernel_type", "LINEAR") == "RBF" else 0
+    targets = held // max(1, features) + 2 + vectors
+    work = rows * (4 * held + 4 * spread + 40 * targets + 200 * pairs) + pieces(held + 10 * pairs)
+    scratch = rows * (2 * spread + 8 * targets + 10 * pairs + 4 * kinds) + 8 * held + 4 * data.size
+    return Cost(work, WIDE * rows * (targets + pairs), WIDE * scratch)
+
+
+@row("LinearRegressor", domain=_DOMAIN, cost=_cost)
 def linear_regressor(call: Call, data: Array) -> Array:
     """(rows, targets): the features times the coefficients, plus the intercepts."""
     return transformed(call, _linear(call, data, call.attribute("targets", 1)))
@@ -29,7 +46,7 @@ def _linear(call: Call, data: Array, targets: int) -> Array:
     return np.asarray(found + np.array(intercepts, np.float32) if intercepts else found)
 
 
-@row("LinearClassifier", domain=_DOMAIN)
+@row("LinearClassifier", domain=_DOMAIN, cost=_cost)
 def linear_classifier(call: Call, data: Array) -> tuple[Array, Array]:
     """The label of the best score, and the scores. One score serves two classes, by its sign."""
     labels = classes(call)
@@ -67,7 +84,7 @@ def _vectors(call: Call, count: int, features: int) -> Array:
     return vectors.reshape(count, features)
 
 
-@row("SVMRegressor", domain=_DOMAIN)
+@row("SVMRegressor", domain=_DOMAIN, cost=_cost)
 def svm_regressor(call: Call, data: Array) -> Array:
     """(rows, 1); with `one_class` its sign."""
     values, count = numbers(data).astype(np.float32), call.attribute("n_supports", 0)
@@ -80,7 +97,7 @@ def svm_regressor(call: Call, data: Array) -> Array:
     return transformed(call, found)
 
 
-@row("SVMClassifier", domain=_DOMAIN)
+@row("SVMClassifier", domain=_DOMAIN, cost=_cost)
 def svm_classifier(call: Call, data: Array) -> tuple[Array, Array]:
     """The label with the most votes of pairs of classes, and the pairs' scores or the classes' probabilities."""
     labels, values = classes(call), numbers(data).astype(np.float32)

@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import passes
 from proto_schema.compute.rows import row
 
 _DOMAIN = "ai.onnx.ml"
 
 
-@row("Binarizer", domain=_DOMAIN)
+@row("Binarizer", domain=_DOMAIN, cost=passes(32))
 def binarizer(call: Call, data: Array) -> Array:
     """1 above the threshold, else 0."""
     return np.asarray(data > call.attribute("threshold", 0.0)).astype(data.dtype)
 
 
-@row("Scaler", domain=_DOMAIN)
+@row("Scaler", domain=_DOMAIN, cost=passes(32))
 def scaler(call: Call, data: Array) -> Array:
     """(x - offset) * scale, by column or with one number for all."""
     offset = np.array(call.attribute("offset") or [0.0], np.float32)
@@ -29,7 +30,7 @@ def scaler(call: Call, data: Array) -> Array:
     return np.asarray((data.astype(np.float32) - offset) * scale)
 
 
-@row("Imputer", domain=_DOMAIN)
+@row("Imputer", domain=_DOMAIN, cost=passes(32))
 def imputer(call: Call, data: Array) -> Array:
     """What equals the replaced value (NaN too) becomes the imputed one, of its column or of all."""
     whole = data.dtype.kind in "iu"
@@ -41,7 +42,7 @@ def imputer(call: Call, data: Array) -> Array:
     return np.where(missing, np.array(values, data.dtype), data)
 
 
-@row("Normalizer", domain=_DOMAIN)
+@row("Normalizer", domain=_DOMAIN, cost=passes(32))
 def normalizer(call: Call, data: Array) -> Array:
     """Each row divided by its maximum, its sum of absolute values, or its length; a norm of 0 counts as 1."""
     values = data.astype(np.float32)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, pieces
 from proto_schema.compute.ml.scores import TRANSFORMS, classes, labelled, listed, numbers, transformed, two_columns
 from proto_schema.compute.rows import row
+from proto_schema.onnx import TensorProto
 from proto_schema.tensors import to_array
 
 _DOMAIN = "ai.onnx.ml"
@@ -39,11 +43,12 @@ class _Trees:
     missing_is_true: Array
     members: dict[int, Array]
 
-    def leaves(self, data: Array) -> Array:
-        """(rows, trees): the leaf of each tree."""
+    def leaves(self, call: Call, data: Array) -> Array:
+        """(rows, trees): the leaf of each tree. How many levels that takes is seen on the way."""
         at: Array = np.broadcast_to(self.roots, (len(data), len(self.roots))).copy()
         rows = np.arange(len(data))[:, None]
         for _ in range(len(self.modes) + 1):
+            call.spend(100 * at.size)
             inner = self.modes[at] != _LEAF
             if not inner.any():
                 break
@@ -76,7 +81,7 @@ class _Votes:
     targets: Array
     weights: Array
 
-    def gathered(self, leaves: Array, targets: int, how: str) -> tuple[Array, Array]:
+    def gathered(self, call: Call, leaves: Array, targets: int, how: str) -> tuple[Array, Array]:
         """(rows, targets) of all trees together, and whether any leaf said something."""
         start = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)
         scores = np.full((len(leaves), targets), start, self.weights.dtype)
@@ -84,6 +89,7 @@ class _Votes:
         add = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
         rows = np.broadcast_to(np.arange(len(leaves))[:, None], leaves.shape)
         for place in range(int(self.counts.max(initial=0))):
+            call.spend(40 * leaves.size)
             some = self.counts[leaves] > place
             votes = self.starts[leaves[some]] + place
             add.at(scores, (rows[some], self.targets[votes]), self.weights[votes])
@@ -155,13 +161,29 @@ def _scored(call: Call, data: Array, trees: _Trees, votes: _Votes, targets: int,
         call.fail(f"a node asks for feature {trees.features.max()}, and the data has {values.shape[1]}")
     step = max(1, _STATES // max(1, len(trees.roots)))
     parts = [
-        votes.gathered(trees.leaves(values[start : start + step]), targets, how)
+        votes.gathered(call, trees.leaves(call, values[start : start + step]), targets, how)
         for start in range(0, max(len(values), 1), step)
     ]
     return np.concatenate([scores for scores, _ in parts]), np.concatenate([said for _, said in parts])
 
 
-@row("TreeEnsembleRegressor", domain=_DOMAIN)
+def _cost(call: Call, data: Array) -> Cost:
+    """What the attributes become, and the scores. The levels of the trees count when they are walked."""
+    held = sum(
+        len(item) if isinstance(item, list) else prod(item.dims) if isinstance(item, TensorProto) else 0
+        for item in call.attributes.values()
+    )
+    rows = data.size // max(1, data.shape[-1]) if data.ndim else 1
+    roots = len(call.attribute("tree_roots") or ()) or min(held, len(set(listed(call, "nodes_treeids"))))
+    labels = [len(call.attribute(f"classlabels_{kind}") or ()) for kind in ("strings", "int64s")]
+    targets = max(1, call.attribute("n_targets", 1) or 1, *labels)
+    part = 40 * min(rows * roots, _STATES + roots)
+    return Cost(
+        pieces(held) + 20 * rows * targets, WIDE * rows * targets, WIDE * (6 * rows * targets + 30 * held + part)
+    )
+
+
+@row("TreeEnsembleRegressor", domain=_DOMAIN, cost=_cost)
 def tree_ensemble_regressor(call: Call, data: Array) -> Array:
     """(rows, targets): the votes of all leaves by `aggregate_function`, plus the base values."""
     trees, votes = _older(call, "target")
@@ -173,7 +195,7 @@ def tree_ensemble_regressor(call: Call, data: Array) -> Array:
     return transformed(call, scores + base if len(base) else scores)
 
 
-@row("TreeEnsembleClassifier", domain=_DOMAIN)
+@row("TreeEnsembleClassifier", domain=_DOMAIN, cost=_cost)
 def tree_ensemble_classifier(call: Call, data: Array) -> tuple[Array, Array]:
     """The label of the best score among the classes with votes, and the scores of all classes.
 
@@ -198,7 +220,7 @@ def tree_ensemble_classifier(call: Call, data: Array) -> tuple[Array, Array]:
     return best, transformed(call, scores) if voted[0] == 1 else two_columns(call, score, positive)
 
 
-@row("TreeEnsemble", domain=_DOMAIN)
+@row("TreeEnsemble", domain=_DOMAIN, cost=_cost)
 def tree_ensemble(call: Call, data: Array) -> Array:
     """(rows, targets). Nodes and leaves are two lists; leaves come behind the nodes here."""
     kinds = to_array(call.attribute("nodes_modes")).astype(np.int64)

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import WIDE, products
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
 
@@ -24,7 +26,57 @@ _QUERIES = 8
 _DOUBLE = 11
 
 
-@row("Attention")
+def _form(call: Call, values: Array, heads: str) -> tuple[int, int, int, int]:
+    """(batch, heads, length, size) of what is packed or not."""
+    if values.ndim == 3:
+        count = call.attribute(heads, 0)
+        return values.shape[0], count, values.shape[1], values.shape[2] // max(1, count)
+    if values.ndim != 4:
+        call.fail(f"a tensor of rank {values.ndim}: 3 or 4 is needed")
+    batch, count, length, size = values.shape
+    return batch, count, length, size
+
+
+def _attention_cost(
+    call: Call,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    lengths: Array | None = None,
+) -> Cost:
+    """All products of queries and keys are computed, but only those of some queries are held; all are if asked for."""
+    batch, heads, length, size = _form(call, query, "q_num_heads")
+    *_, keys, made = _form(call, value, "kv_num_heads")
+    keys += past_key.shape[2] if past_key is not None and past_key.ndim > 2 else 0
+    scores = batch * heads * length * keys
+    part = max(_SCORES, _QUERIES * batch * heads * keys)
+    held = sum(item.size for item in (query, key, value, past_key, past_value) if item is not None)
+    results = batch * heads * length * made + held + (scores if call.wants(3) else 0)
+    masked = 0 if mask is None else mask.size + mask.size // max(1, mask.shape[-1]) * keys if mask.ndim else 1
+    work = products(scores * (size + made), np.float32) + 30 * scores + 3 * held + masked
+    return Cost(work, results * max(4, query.itemsize), WIDE * (8 * min(part, 2 * scores + 1) + 4 * held + 2 * masked))
+
+
+def _flexible_cost(call: Call, query: Array, key: Array, value: Array) -> Cost:
+    batch, heads, length, size = _form(call, query, "")
+    *_, keys, made = _form(call, value, "")
+    scores = batch * heads * length * keys
+    results = batch * heads * length * made
+    held = query.size + key.size + value.size
+    work = products(scores * (size + made), np.float32) + 30 * scores + 3 * held
+    return Cost(work, WIDE * results, WIDE * (4 * scores + 3 * held + results))
+
+
+def _rotary_cost(call: Call, data: Array, cosines: Array, sines: Array, places: Array | None = None) -> Cost:
+    taken = cosines.size if places is None else places.size * (cosines.shape[-1] if cosines.ndim else 1)
+    width = max(4, data.itemsize)
+    return Cost(8 * data.size + 2 * taken, data.size * width, 5 * data.size * width + 4 * taken * width)
+
+
+@row("Attention", cost=_attention_cost)
 def attention(
     call: Call,
     query: Array,
@@ -160,7 +212,7 @@ def _softmax(scores: Array) -> Array:
     return found
 
 
-@row("FlexAttention", domain="ai.onnx.preview")
+@row("FlexAttention", domain="ai.onnx.preview", cost=_flexible_cost)
 def flex_attention(call: Call, query: Array, key: Array, value: Array) -> Array:
     """Attention whose scores and probabilities pass through graphs of the node, if it has them."""
     if not query.ndim == key.ndim == value.ndim == 4:
@@ -192,7 +244,7 @@ def _modified(call: Call, name: str, values: Array, code: int) -> Array:
     return made.astype(values.dtype)
 
 
-@row("RotaryEmbedding")
+@row("RotaryEmbedding", cost=_rotary_cost)
 def rotary_embedding(call: Call, data: Array, cosines: Array, sines: Array, places: Array | None = None) -> Array:
     """Pairs of elements of each head turned by the angles of their position.
 

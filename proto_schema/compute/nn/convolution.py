@@ -15,7 +15,9 @@ from math import prod
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, pieces, products
 from proto_schema.compute.nn.numbers import exact, rounded_to, wide
 from proto_schema.compute.nn.windows import Windows, behind, offsets, windows
 from proto_schema.compute.rows import row
@@ -28,7 +30,27 @@ _DEPTHWISE = 1 << 16
 """The elements that a depthwise step works on, so that they stay in a cache."""
 
 
-@row("Conv")
+def _cost(call: Call, data: Array, weight: Array, zero: bool = False) -> Cost:
+    """The padded data, the columns of at least one step along the first axis, and a product for each element of the
+    kernel. Where strides are long, the data of a depthwise convolution is split into many phases."""
+    kernel = checked_kernel(call, data, weight)
+    window = windows(call, data.shape[2:], kernel)
+    width = WIDE if zero else max(4, data.itemsize)
+    padded = prod(data.shape[:2]) * max(prod(window.reach), prod(data.shape[2:]))
+    results = data.shape[0] * weight.shape[0] * prod(window.places)
+    columns = max(_COLUMNS, prod(window.places[1:]) * data.shape[1] * prod(kernel))
+    depthwise = weight.shape[1] == 1 < data.shape[1]
+    turns = prod(window.strides) + prod(kernel) * (1 + padded // _DEPTHWISE) if depthwise else 0
+    work = 2 * padded + products(results * weight.shape[1] * prod(kernel), np.float32) + pieces(5 * turns)
+    work += results + data.shape[0] * (columns if prod(kernel) > 1 else 0) + pieces(data.shape[0] * window.places[0])
+    return Cost(work, results * width, (3 * padded + columns + weight.size * 3 + 2 * results) * width)
+
+
+def _conv_cost(call: Call, data: Array, weight: Array, bias: Array | None = None) -> Cost:
+    return _cost(call, data, weight)
+
+
+@row("Conv", cost=_conv_cost)
 def convolution(call: Call, data: Array, weight: Array, bias: Array | None = None) -> Array:
     """(N, C, sizes) with (M, C / group, kernel) gives (N, M, places)."""
     kernel = checked_kernel(call, data, weight)
@@ -148,7 +170,19 @@ def _phases(data: Array, strides: Sequence[int]) -> tuple[dict[tuple[int, ...], 
     return found, sizes
 
 
-@row("ConvTranspose")
+def _transposed_cost(call: Call, data: Array, weight: Array, bias: Array | None = None) -> Cost:
+    kernel, count = checked_kernel(call, data, weight), data.ndim - 2
+    _, sizes = _spread(call, windows(call, (2**31,) * count, kernel), data.shape[2:])
+    filters = weight.shape[1] * max(1, call.attribute("group", 1))
+    results = data.shape[0] * filters * prod(max(0, size) for size in sizes)
+    spread = data.size // max(1, data.shape[1]) * filters * prod(kernel)
+    width = max(4, data.itemsize)
+    columns = min(spread, max(_COLUMNS, spread // max(1, data.shape[0] * weight.shape[1])))
+    work = products(spread * data.shape[1], np.float32) + spread + results + pieces(10 * prod(kernel) * data.shape[0])
+    return Cost(work, results * width, (2 * columns + data.size + weight.size + results) * width)
+
+
+@row("ConvTranspose", cost=_transposed_cost)
 def convolution_transpose(call: Call, data: Array, weight: Array, bias: Array | None = None) -> Array:
     """(N, C, sizes) with (C, M / group, kernel): each element adds its multiple of the kernel to the output."""
     kernel, count = checked_kernel(call, data, weight), data.ndim - 2
@@ -220,7 +254,15 @@ def added(result: Array, values: Array, moving: Windows, before: Sequence[int]) 
             result[behind(into)] += values[behind([*place, *out_of])]
 
 
-@row("ConvInteger")
+def _integers_cost(call: Call, data: Array, weight: Array, *zeros: Array | None) -> Cost:
+    return _cost(call, data, weight, zero=True)
+
+
+def _quantized_cost(call: Call, data: Array, scale: Array, zero: Array, weight: Array, *others: Array | None) -> Cost:
+    return _cost(call, data, weight, zero=True)
+
+
+@row("ConvInteger", cost=_integers_cost)
 def convolution_integer(
     call: Call, data: Array, weight: Array, zero: Array | None = None, weight_zero: Array | None = None
 ) -> Array:
@@ -242,7 +284,7 @@ def _of_integers(
     return _convolved(call, *exact(single, filters, tuple(range(1, weight.ndim))), kernel)
 
 
-@row("QLinearConv")
+@row("QLinearConv", cost=_quantized_cost)
 def convolution_quantized(
     call: Call,
     data: Array,
@@ -265,7 +307,14 @@ def convolution_quantized(
     return rounded_to(values, made_zero.dtype)
 
 
-@row("CausalConvWithState")
+def _causal_cost(call: Call, data: Array, weight: Array, bias: Array | None = None, past: Array | None = None) -> Cost:
+    size = weight.shape[-1] if weight.ndim else 1
+    seen = data.size + prod(data.shape[:2]) * size
+    width = max(4, data.itemsize)
+    return Cost(2 * seen + data.size * size + pieces(5 * size), 2 * seen * width, 8 * seen * width)
+
+
+@row("CausalConvWithState", cost=_causal_cost)
 def causal_convolution(
     call: Call, data: Array, weight: Array, bias: Array | None = None, past: Array | None = None
 ) -> tuple[Array, Array]:

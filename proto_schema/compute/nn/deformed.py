@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, pieces, products, sizes_in
 from proto_schema.compute.images.sampling import sampled
 from proto_schema.compute.nn.convolution import added, biased, checked_kernel
 from proto_schema.compute.nn.numbers import wide
@@ -15,7 +17,21 @@ from proto_schema.compute.nn.windows import Windows, numbers, windows
 from proto_schema.compute.rows import row
 
 
-@row("DeformConv")
+def _deformed_cost(
+    call: Call, data: Array, weight: Array, moved: Array, bias: Array | None = None, mask: Array | None = None
+) -> Cost:
+    """Columns of one image, each a sum over the corners around a place, and a product of matrices."""
+    kernel = checked_kernel(call, data, weight)
+    window = windows(call, data.shape[2:], kernel)
+    places, corners = prod(kernel) * prod(window.places), 2 ** len(kernel)
+    results, columns = data.shape[0] * weight.shape[0] * prod(window.places), data.shape[1] * places
+    work = data.shape[0] * columns * corners * 4 + products(results * weight.shape[1] * prod(kernel), np.float32)
+    work += data.shape[0] * places * corners * 20 + results + 2 * moved.size
+    scratch = WIDE * (5 * columns + 12 * len(kernel) * places + moved.size + data.size + 2 * results)
+    return Cost(work, results * max(4, data.itemsize), scratch)
+
+
+@row("DeformConv", cost=_deformed_cost)
 def deformable_convolution(
     call: Call, data: Array, weight: Array, moved: Array, bias: Array | None = None, mask: Array | None = None
 ) -> Array:
@@ -66,7 +82,16 @@ def _starts(window: Windows, kind: np.dtype[Any]) -> list[Array]:
     return found
 
 
-@row("Col2Im")
+def _image_cost(call: Call, data: Array, image: Array, block: Array) -> Cost:
+    whole = prod(max(0, size) for size in sizes_in(image))
+    kernel = prod(max(0, size) for size in sizes_in(block))
+    if not kernel or data.ndim != 3:
+        return Cost()  # the row refuses it
+    results = data.shape[0] * (data.shape[1] // kernel) * whole
+    return Cost(2 * data.size + results + pieces(10 * kernel), WIDE * results, WIDE * (2 * data.size + results))
+
+
+@row("Col2Im", cost=_image_cost)
 def columns_to_image(call: Call, data: Array, image: Array, block: Array) -> Array:
     """(N, C * block, places) to (N, C, image): the sum of all blocks, each at its place."""
     sizes, kernel = [int(size) for size in image], [int(size) for size in block]

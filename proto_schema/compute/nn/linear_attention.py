@@ -9,14 +9,29 @@ from math import sqrt
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import pieces
 from proto_schema.compute.nn.numbers import narrowed
 from proto_schema.compute.rows import row
 
 _RULES = ("linear", "gated", "delta", "gated_delta")
 
 
-@row("LinearAttention")
+def _cost(call: Call, query: Array, key: Array, value: Array, *more: Array | None) -> Cost:
+    """A few products with the state at each position."""
+    heads, kv_heads = max(1, call.attribute("q_num_heads", 0)), max(1, call.attribute("kv_num_heads", 0))
+    if query.ndim != 3 or value.ndim != 3:
+        call.fail(f"query and value have the ranks {query.ndim} and {value.ndim}, not 3")
+    batch, length, _ = query.shape
+    state = batch * kv_heads * (query.shape[2] // heads) * (value.shape[2] // kv_heads)
+    results = batch * length * heads * (value.shape[2] // kv_heads)
+    held = sum(item.size for item in (query, key, value, *more) if item is not None)
+    work = length * (6 + heads // kv_heads) * state + 4 * held + pieces(20 * length)
+    return Cost(work, 4 * (results + state), 8 * (held + results + 4 * state))
+
+
+@row("LinearAttention", cost=_cost)
 def linear_attention(
     call: Call,
     query: Array,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import passes
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
 
 
-@row("NegativeLogLikelihoodLoss")
+@row("NegativeLogLikelihoodLoss", cost=passes(32))
 def negative_log_likelihood(call: Call, data: Array, target: Array, weight: Array | None = None) -> Array:
     """The negative of the target's log-probability, times its weight; the mean is divided by the sum of weights."""
     return _loss(call, wide(data), target, weight)
 
 
-@row("SoftmaxCrossEntropyLoss")
+@row("SoftmaxCrossEntropyLoss", cost=passes(32))
 def softmax_cross_entropy(call: Call, data: Array, target: Array, weight: Array | None = None) -> tuple[Array, Array]:
     """The negative log-likelihood of the softmax along axis 1; and the logarithms of that."""
     values = wide(data)

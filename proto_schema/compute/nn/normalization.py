@@ -10,7 +10,9 @@ from math import prod
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import pieces
 from proto_schema.compute.nn.numbers import narrowed, wide
 from proto_schema.compute.rows import row
 
@@ -174,7 +176,14 @@ def rms_normalization(call: Call, data: Array, scale: Array) -> Array:
     return made.reshape(data.shape)
 
 
-@row("LRN")
+def _neighbours_cost(call: Call, data: Array) -> Cost:
+    size, width = max(0, call.attribute("size")), max(4, data.itemsize)
+    each = data.size // max(1, data.shape[1]) if data.ndim > 1 else 1
+    work = data.size * (size + 30) + each * size + pieces(size)
+    return Cost(work, data.size * width, (4 * data.size + each * size) * width)
+
+
+@row("LRN", cost=_neighbours_cost)
 def local_response_normalization(call: Call, data: Array) -> Array:
     """X / (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     size, values = call.attribute("size"), wide(data)

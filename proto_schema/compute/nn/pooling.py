@@ -11,7 +11,9 @@ from math import prod
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, made, pieces, sizes_in
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.nn.windows import Windows, numbers, windows
 from proto_schema.compute.rows import row
@@ -27,6 +29,26 @@ def _windows(call: Call, data: Array) -> Windows:
     if data.ndim != len(kernel) + 2:
         call.fail(f"kernel_shape has {len(kernel)} numbers, and the data has rank {data.ndim}")
     return windows(call, data.shape[2:], kernel)
+
+
+def _pool_cost(call: Call, data: Array) -> Cost:
+    """The padded data, and along each axis a pass over the places for each element of the kernel. Counts of padding
+    look at each element of the kernel at each place of an axis, and places of maxima at whole windows."""
+    window = _windows(call, data)
+    planes, width = prod(data.shape[:2]), max(4, data.itemsize)
+    left, work, turns = planes * prod(window.reach), 0, sum(window.kernel)
+    padded = max(left, data.size)
+    for count, kernel, reach in zip(window.places, window.kernel, window.reach, strict=True):
+        left = left // max(1, reach) * count
+        work += left * kernel
+    results = planes * prod(window.places)
+    scratch = 3 * padded * width + 2 * results * width
+    scratch += 3 * WIDE * max(count * size for count, size in zip(window.places, window.kernel, strict=True))
+    if call.schema.name == "MaxPool" and call.wants(1):
+        seen = max(_WINDOWS, prod(window.places) * prod(window.kernel))
+        scratch += 2 * width * seen + 4 * WIDE * (prod(window.kernel) + results)
+        work += 2 * results * prod(window.kernel) + seen
+    return Cost(2 * padded + work + pieces(3 * turns), results * (width + WIDE), scratch)
 
 
 def _along(data: Array, window: Windows, operation: np.ufunc) -> Array:
@@ -46,7 +68,7 @@ def _empty(data: Array, window: Windows) -> bool:
     return not (data.size and prod(window.places))
 
 
-@row("MaxPool")
+@row("MaxPool", cost=_pool_cost)
 def max_pool(call: Call, data: Array) -> Array | tuple[Array, Array]:
     """The largest element of each window, and its place in the flattened data."""
     window = _windows(call, data)
@@ -88,7 +110,7 @@ def _with_places(held: Array, shape: tuple[int, ...], window: Windows, columns_f
     return largest, places + planes
 
 
-@row("AveragePool")
+@row("AveragePool", cost=_pool_cost)
 def average_pool(call: Call, data: Array) -> Array:
     """The mean of each window; padding counts if it is asked for, but never what `ceil_mode` adds behind it."""
     window, data = _windows(call, data), wide(data)
@@ -110,7 +132,7 @@ def average_pool(call: Call, data: Array) -> Array:
     return sums
 
 
-@row("LpPool")
+@row("LpPool", cost=_pool_cost)
 def lp_pool(call: Call, data: Array) -> Array:
     """The p-norm of each window."""
     window, data = _windows(call, data), wide(data)
@@ -151,7 +173,20 @@ def global_lp_pool(call: Call, data: Array) -> Array:
     return _root(_powers(data, power).sum(axis=_spatial(data), keepdims=True), power)
 
 
-@row("MaxUnpool")
+def _unpool_cost(call: Call, data: Array, places: Array, asked: Array | None = None) -> Cost:
+    kernel, count = call.attribute("kernel_shape") or (), data.ndim - 2
+    strides, pads = numbers(call, "strides", count, 1), numbers(call, "pads", 2 * count, 0)
+    sizes = [
+        (size - 1) * stride + width - low - high
+        for size, stride, width, low, high in zip(
+            data.shape[2:], strides, kernel, pads[:count], pads[count:], strict=False
+        )
+    ]
+    both = made([*data.shape[:2], *sizes], data.itemsize).results + made(sizes_in(asked), data.itemsize).results
+    return Cost(both + 10 * data.size, both, both + 3 * WIDE * data.size)
+
+
+@row("MaxUnpool", cost=_unpool_cost)
 def max_unpool(call: Call, data: Array, places: Array, asked: Array | None = None) -> Array:
     """The values at their places, zeros elsewhere. The places count in the size that the pool's attributes give; a
     larger size that is asked for is filled behind it."""
@@ -178,6 +213,8 @@ def max_unpool(call: Call, data: Array, places: Array, asked: Array | None = Non
 
 
 def _placed(call: Call, data: Array, places: Array, shape: Sequence[int]) -> Array:
+    if min(shape) < 0:
+        call.fail(f"the output would have the shape {list(shape)}")
     flat = np.zeros(prod(shape), data.dtype)
     if places.size and (places.min() < 0 or places.max() >= flat.size):
         call.fail(f"an index is outside of the {flat.size} elements of the output")
@@ -185,7 +222,17 @@ def _placed(call: Call, data: Array, places: Array, shape: Sequence[int]) -> Arr
     return flat.reshape(shape)
 
 
-@row("MaxRoiPool")
+def _regions_cost(call: Call, data: Array, regions: Array) -> Cost:
+    height, width = (max(0, size) for size in call.attribute("pooled_shape"))
+    count, channels = len(regions), data.shape[1]
+    bins = count * height * width
+    lines = count * channels * data.shape[3] * (data.shape[2] + height)
+    work = 2 * lines + bins * channels + count * height * data.shape[3] * channels + pieces(3 * bins)
+    scratch = 100 * (height + width) + channels * data.shape[3] * WIDE
+    return Cost(work, bins * channels * data.itemsize, scratch)
+
+
+@row("MaxRoiPool", cost=_regions_cost)
 def max_roi_pool(call: Call, data: Array, regions: Array) -> Array:
     """The maxima of the bins of each region (batch, x1, y1, x2, y2), ends included; 0 for an empty bin."""
     height, width = call.attribute("pooled_shape")

@@ -6,9 +6,15 @@ none for integers.
 
 from __future__ import annotations
 
+import re
+from math import inf, prod
+from typing import Any
+
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import WIDE, products
 from proto_schema.compute.nn.numbers import exact, rounded_to, wide
 from proto_schema.compute.rows import row
 
@@ -18,14 +24,68 @@ def _fitting(call: Call, one: Array, other: Array) -> None:
         call.fail(f"shapes {one.shape} and {other.shape} have no product of matrices")
 
 
-@row("MatMul")
+def _product(one: Array, other: Array, kind: Any) -> Cost:
+    """Leading axes broadcast; operands of another type are converted, and results rounded."""
+    left = one.shape if one.ndim > 1 else (1, *one.shape)
+    right = other.shape if other.ndim > 1 else (*other.shape, 1)
+    rank = max(len(left), len(right)) - 2
+    lead = [(1,) * (rank + 2 - len(shape)) + shape[:-2] for shape in (left, right)]
+    count = prod(max(pair) for pair in zip(*lead, strict=True)) * left[-2] * right[-1]
+    width = max(4, one.itemsize)
+    work = products(count * left[-1], kind) + 2 * count + one.size + other.size
+    return Cost(work, count * width, 2 * WIDE * (one.size + other.size) + 2 * count * WIDE)
+
+
+def _matmul_cost(call: Call, one: Array, other: Array) -> Cost:
+    return _product(one, other, one.dtype)
+
+
+def _integer_cost(call: Call, one: Array, other: Array, *zeros: Array | None) -> Cost:
+    found = _product(one, other, np.float32)
+    return Cost(found.work, found.results, 2 * found.scratch + 2 * found.results)
+
+
+def _quantized_cost(call: Call, one: Array, scale: Array, zero: Array, other: Array, *more: Array) -> Cost:
+    return _integer_cost(call, one, other)
+
+
+def _gemm_cost(call: Call, one: Array, other: Array, bias: Array | None = None) -> Cost:
+    if one.ndim != 2 or other.ndim != 2:
+        return Cost()  # the row refuses it
+    left, right = one.T if call.attribute("transA", 0) else one, other.T if call.attribute("transB", 0) else other
+    found = _product(left, right, one.dtype)
+    added = 0 if bias is None else bias.size
+    return Cost(found.work + added, found.results, found.scratch + found.results + 2 * WIDE * added)
+
+
+_FLOPS = re.compile(r"Optimized FLOP count: *([0-9.e+]+)")
+_LARGEST = re.compile(r"Largest intermediate: *([0-9.e+]+)")
+
+
+def _einsum_cost(call: Call, *operands: Array) -> Cost:
+    """What numpy says of the path that it takes, and at least one pass over all places of the equation."""
+    equation = call.text("equation").replace(" ", "")
+    held = sum(operand.size for operand in operands)
+    greedy = len(operands) > 1 and operands[0].dtype.kind == "f"
+    try:
+        told = str(np.einsum_path(equation, *operands, optimize="greedy" if greedy else False)[1])
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        call.fail(f"equation {equation!r}: {error}")
+    flops, largest = (float(found[1]) if (found := form.search(told)) else inf for form in (_FLOPS, _LARGEST))
+    if not max(flops, largest) < 2.0**62:
+        return Cost(2**62, 2**62)
+    count = int(largest)
+    return Cost(int(flops) + held, WIDE * count, 4 * WIDE * (count + held))
+
+
+@row("MatMul", cost=_matmul_cost)
 def matmul(call: Call, one: Array, other: Array) -> Array:
     """numpy's matmul: leading axes broadcast, vectors are rows or columns."""
     _fitting(call, one, other)
     return np.asarray(np.matmul(wide(one), wide(other)))
 
 
-@row("MatMulInteger")
+@row("MatMulInteger", cost=_integer_cost)
 def matmul_integer(
     call: Call, one: Array, other: Array, zero: Array | None = None, other_zero: Array | None = None
 ) -> Array:
@@ -54,7 +114,7 @@ def _along(numbers: Array, axis: int, rank: int) -> Array:
     return numbers[:, None] if axis == -1 and rank > 1 else numbers
 
 
-@row("QLinearMatMul")
+@row("QLinearMatMul", cost=_quantized_cost)
 def matmul_quantized(
     call: Call,
     one: Array,
@@ -77,7 +137,7 @@ def matmul_quantized(
     return rounded_to(np.rint(sums.astype(np.float32) * factor) + point, made_zero.dtype)
 
 
-@row("Gemm")
+@row("Gemm", cost=_gemm_cost)
 def gemm(call: Call, one: Array, other: Array, bias: Array | None = None) -> Array:
     """alpha * A' B' + beta * C, with A' and B' transposed if asked, and C broadcast.
 
@@ -113,7 +173,7 @@ def _integers(call: Call, left: Array, right: Array, bias: Array | None, kind: n
     return np.asarray(result + (bias if beta == 1 else (bias * beta).astype(kind)))
 
 
-@row("Einsum")
+@row("Einsum", cost=_einsum_cost)
 def einsum(call: Call, *operands: Array) -> Array:
     """numpy's einsum. Two operands and more go through products of matrices where their equation is one."""
     equation = call.text("equation").replace(" ", "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.costs import passes
 from proto_schema.compute.nn.numbers import narrowed, wide
 from proto_schema.compute.rows import row
 from proto_schema.dtypes import DTYPES
@@ -45,7 +46,7 @@ def _spread(call: Call, numbers: Array, data: Array) -> Array:
     return np.asarray(np.repeat(numbers, block, axis=axis)[cut])
 
 
-@row("QuantizeLinear")
+@row("QuantizeLinear", cost=passes(48))
 def quantize(call: Call, data: Array, scale: Array, zero: Array | None = None) -> Typed:
     """saturate(round(x / scale) + zero point), in the zero point's type, or that of `output_dtype`, or uint8."""
     code = call.dtype(2) or call.attribute("output_dtype", 0) or TensorProto.UINT8
@@ -89,7 +90,7 @@ def _small(values: Array, code: int, saturate: bool) -> Array:
     return np.where(beyond, instead, found).astype(np.float32)
 
 
-@row("DequantizeLinear")
+@row("DequantizeLinear", cost=passes(48))
 def dequantize(call: Call, data: Array, scale: Array, zero: Array | None = None) -> Typed:
     """(x - zero point) * scale, in the scale's type, or that of `output_dtype`."""
     code = call.attribute("output_dtype", 0) or call.dtype(1)
@@ -103,7 +104,7 @@ def _less(data: Array, zero: Array) -> Array:
     return np.asarray(data.astype(kind) - zero.astype(kind))
 
 
-@row("DynamicQuantizeLinear")
+@row("DynamicQuantizeLinear", cost=passes(48))
 def quantize_dynamically(call: Call, data: Array) -> tuple[Array, Array, Array]:
     """uint8 over the range of the data, which is widened to hold 0; with its scale and zero point."""
     kind = np.float32

@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import pieces, products
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
 from proto_schema.units import counted
@@ -169,7 +171,21 @@ def _biases(layer: _Layer, bias: Array | None, direction: int, gates: int) -> tu
     return one, other
 
 
-@row("RNN")
+def _cost(call: Call, data: Array, weight: Array, recurrence: Array, *more: Array | None) -> Cost:
+    """The products of all steps with the input at once, then those with the state, step by step."""
+    if data.ndim != 3 or weight.ndim != 3 or recurrence.ndim != 3:
+        call.fail(f"X, W and R have the ranks {data.ndim}, {weight.ndim} and {recurrence.ndim}, not 3")
+    count, gated, size = recurrence.shape
+    length = data.shape[1] if call.attribute("layout", 0) else data.shape[0]
+    rows = data.shape[0] * data.shape[1]
+    work = products(rows * count * gated * (data.shape[2] + size), data.dtype) + 20 * rows * count * gated
+    results = rows * count * size + 2 * count * rows // max(1, length) * size
+    width = max(4, data.itemsize)
+    scratch = 2 * data.size + 2 * rows * gated + 2 * results + 2 * (weight.size + recurrence.size) + 8 * results
+    return Cost(work + pieces(20 * length * count), results * width, scratch * width)
+
+
+@row("RNN", cost=_cost)
 def rnn(
     call: Call,
     data: Array,
@@ -196,7 +212,7 @@ def rnn(
     return _results(layer, found)
 
 
-@row("GRU")
+@row("GRU", cost=_cost)
 def gru(
     call: Call,
     data: Array,
@@ -240,7 +256,7 @@ def _gru_step(layer: _Layer, direction: int, turned: Array, bias: Array, size: i
     return step
 
 
-@row("LSTM")
+@row("LSTM", cost=_cost)
 def lstm(
     call: Call,
     data: Array,

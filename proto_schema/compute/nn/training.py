@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.costs import passes
 from proto_schema.compute.rows import row
 
 _DOMAIN = "ai.onnx.preview.training"
@@ -31,7 +32,7 @@ def _in_groups(results: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
     return tuple(item for group in zip(*results, strict=True) for item in group)
 
 
-@row("Adagrad", domain=_DOMAIN)
+@row("Adagrad", domain=_DOMAIN, cost=passes(32))
 def adagrad(call: Call, rate: Array, count: Array, *tensors: Array) -> tuple[Array, ...]:
     """New values, and the accumulated squares of the gradients."""
     step = rate / (1 + count * np.float32(call.attribute("decay_factor", 0.0)))
@@ -45,7 +46,7 @@ def adagrad(call: Call, rate: Array, count: Array, *tensors: Array) -> tuple[Arr
     return _in_groups(made)
 
 
-@row("Adam", domain=_DOMAIN)
+@row("Adam", domain=_DOMAIN, cost=passes(32))
 def adam(call: Call, rate: Array, count: Array, *tensors: Array) -> tuple[Array, ...]:
     """New values, and the running means of the gradients and of their squares."""
     alpha, beta = call.attribute("alpha", 0.9), call.attribute("beta", 0.999)
@@ -64,7 +65,7 @@ def adam(call: Call, rate: Array, count: Array, *tensors: Array) -> tuple[Array,
     return _in_groups(made)
 
 
-@row("Momentum", domain=_DOMAIN)
+@row("Momentum", domain=_DOMAIN, cost=passes(32))
 def momentum(call: Call, rate: Array, count: Array, *tensors: Array) -> tuple[Array, ...]:
     """New values and momenta; Nesterov's look one step ahead."""
     mode = call.text("mode")

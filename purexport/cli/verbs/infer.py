@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
+from proto_schema.budget import INFERENCE
 from purexport.cli.describe import describe
+from purexport.cli.specs import add_budget, parse_budget
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import line, titled
 from purexport.cli.verbs.show import table
@@ -37,6 +39,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser.add_argument("-o", "--output", metavar="FILE", help="write the model with all shapes; may be the same file")
     parser.add_argument("--dry-run", action="store_true", help="with -o: say what would be written, and write nothing")
     parser.add_argument("--strict", action="store_true", help="stop at the first contradiction, and write no file")
+    add_budget(parser, "functions and bodies of loops that are inferred again and again", INFERENCE)
     add_force(parser)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     return parser
@@ -47,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
     # it loads numpy, which the help of all verbs does not need
     from proto_schema.shape_inference import InferenceError, infer_with_problems, save_inferred
 
+    budget = parse_budget(args.budget)
     try:
-        model, problems = infer_with_problems(args.file, check_type=True, strict_mode=args.strict)
+        model, problems = infer_with_problems(args.file, check_type=True, strict_mode=args.strict, budget=budget)
     except InferenceError as error:
         model, problems = ps.load(args.file), [str(error)]
         args.output = None

@@ -8,7 +8,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
+from proto_schema.budget import EVALUATION
 from purexport.cli.errors import UsageError
+from purexport.cli.specs import add_budget, parse_budget
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
 
@@ -58,6 +60,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--per-channel", action="store_true", help="a scale for each output channel of int8 weights")
     add("--threads", metavar="N", type=int, help="threads that convert at once (default: one a core)")
     add("--dry-run", action="store_true", help="say what would be done, with errors, and write nothing")
+    add_budget(parser, "each run on a sample by our evaluator, and for a file of samples", EVALUATION)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -109,11 +112,11 @@ def _calibrated(model: ps.ModelProto, scheme: Scheme, args: argparse.Namespace) 
     given = {"method": args.method, "percentile": args.percentile}
     more = {name: value for name, value in given.items() if value is not None}
     options = Options.of(scheme, args.activations, per_channel=args.per_channel, **more)
-    return calibrated(model, options, args.calibrate)
+    return calibrated(model, options, args.calibrate, parse_budget(args.budget))
 
 
 def _refuse_calibration(args: argparse.Namespace) -> None:
-    for name in ("calibrate", "method", "percentile", "per_channel"):
+    for name in ("calibrate", "method", "percentile", "per_channel", "budget"):
         if getattr(args, name):
             raise UsageError(f"--{name.replace('_', '-')} is of activations; say --activations uint8 or int8, too")
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
+from proto_schema.budget import EVALUATION
 from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import InputSpec, parse_input
+from purexport.cli.specs import InputSpec, add_budget, parse_budget, parse_input
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe, titled
 
@@ -29,8 +30,11 @@ examples:
   purexport run m.onnx --inputs inputs.npz -o outputs.npz
   purexport run m.onnx --input ids=int64[1,16]:0..999 --dim batch=1 --trace
 
+  purexport run m.onnx --budget 64GiB
+
 --input is that of `purexport export`. An input that is not given is random, with the type that the model declares. An
-axis with a name has the size that --dim gives it, or 2.
+axis with a name has the size that --dim gives it, or 2. A model that asks for more memory or work than --budget ends
+with an error that names the node.
 """
 
 _SHOWN = 6  # elements of an output
@@ -54,6 +58,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--seed", type=int, default=0, metavar="N", help="of random inputs (default: 0)")
     add("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy for a single one")
     add("--trace", action="store_true", help="print the type and the range of what each node computes")
+    add_budget(parser, "the values of a run", EVALUATION)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -66,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output and not args.output.endswith((".npz", ".npy")):
         raise UsageError(f"-o {args.output}: name a .npz file, or a .npy file for a single output")
+    budget = parse_budget(args.budget)
     specs = [parse_input(text) for text in args.input]
     files = [str(spec.file) for spec in specs if spec.file] + ([args.inputs] if args.inputs else [])
     if args.output and takes_rename(args.output):
@@ -83,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(safe(f"{fact['node']:<20} {_line(fact)}") + "\n")
 
     try:
-        evaluator = ReferenceEvaluator(model)
+        evaluator = ReferenceEvaluator(model, budget=budget)
         found = evaluator.run(None, feed, intermediate=note if args.trace else False)
     except (EvaluationError, UnsupportedOperatorError) as error:
         if str(error).startswith(("input ", "the input ")):

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any
 
 import proto_schema as ps
+from proto_schema.budget import FOLDING
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import parse_size
+from purexport.cli.specs import add_budget, parse_budget, parse_size
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
 
@@ -47,6 +48,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("file", metavar="FILE", help="the .onnx file")
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--fold-bytes", metavar="SIZE", default="1MiB", help="tensors up to this size are folded (default: 1MiB)")
+    add_budget(parser, "all that is folded; what is past it stays", FOLDING)
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")
     add_force(parser)
@@ -64,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
     from proto_schema.simplification import simplified
 
     model = ps.load(args.file)
-    found = simplified(model, fold_bytes=parse_size(args.fold_bytes, "--fold-bytes") or 0, prove=args.prove)
+    size, budget = parse_size(args.fold_bytes, "--fold-bytes") or 0, parse_budget(args.budget)
+    found = simplified(model, fold_bytes=size, prove=args.prove, budget=budget)
     if not args.dry_run:
         save_inferred(found.model, args.file, args.output, args.force)
     before, after = _operators(model), _operators(found.model)
