@@ -1,4 +1,8 @@
-"""A graph while it is simplified: what is known of its values, which node makes them, and what they have become."""
+"""A graph while it is simplified: what is known of its values, which node makes them, and what they have become.
+
+Invariant: `uses` counts, for each value by the name that it has now, the nodes that read it and are still in the graph,
+with the outputs of the graph. So whoever changes the graph says it to `drop`, `take` and `replace`.
+"""
 
 from __future__ import annotations
 
@@ -122,9 +126,11 @@ class Draft:
         return DTYPES[dtype].nbytes(element_count(sizes))
 
     def single(self, name: str) -> float | int | bool | None:
-        """The number in a constant whose elements are all the same; None for others."""
+        """The number in a constant whose elements are all the same, with their sign; None for others."""
         array = self.array(name)
         if array is None or not array.size or array.dtype.kind not in "biuf" or not (array == array.flat[0]).all():
+            return None
+        if array.dtype.kind == "f" and np.signbit(array).any() != np.signbit(array).all():  # 0.0 and -0.0
             return None
         value: float | int | bool = array.flat[0].item()
         return value
@@ -150,6 +156,22 @@ class Draft:
         return len(node.output) >= schema.min_output and not misform(schema, len(node.input), attributes)
 
     # Changes ----------------------------------------------------------------------------------------------------------
+
+    def drop(self, node: NodeProto) -> None:
+        """The node leaves the graph: it reads nothing any more."""
+        for name in free_names(node):
+            self.uses[self.now(name)] -= 1
+
+    def take(self, node: NodeProto) -> None:
+        """The node comes into the graph."""
+        for name in free_names(node):
+            self.uses[self.now(name)] += 1
+
+    def replace(self, name: str, by: str) -> None:
+        """Let `by` stand for `name` from now on: its readers read `by`."""
+        by = self.now(by)
+        self.uses[by] += self.uses.pop(name, 0)
+        self.alias[name] = by
 
     def now(self, name: str) -> str:
         """The value that stands for a name."""

@@ -25,7 +25,7 @@ def merged(draft: Draft, node: NodeProto) -> NodeProto | None:
     if node.domain or node.op_type != "BatchNormalization" or any(node.output[1:]):
         return None
     inner = draft.makers.get(node.input[0])
-    if inner is None or inner.domain or inner.op_type not in _OUTPUT_AXIS or draft.uses[node.input[0]] != 1:
+    if inner is None or inner.domain or inner.op_type not in _OUTPUT_AXIS or draft.uses[draft.now(node.input[0])] != 1:
         return None
     attributes = draft.attributes(node)
     grouped = inner.op_type == "ConvTranspose" and draft.attributes(inner).get("group", 1) != 1
