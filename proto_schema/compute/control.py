@@ -10,6 +10,7 @@ import numpy as np
 from proto_schema.compute.call import Array, Call, Typed, Value
 from proto_schema.compute.rows import row
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import GraphProto, TensorProto
 
 
@@ -41,7 +42,7 @@ def _stacked(call: Call, pieces: Sequence[Any], place: int, axis: int = 0) -> Va
     kind = declared.tensor_type if declared is not None else None
     code = (kind.elem_type if kind is not None else None) or TensorProto.FLOAT
     dims = kind.shape.dim if kind is not None and kind.shape is not None else []
-    sizes = [item.dim_value or 0 for item in dims]
+    sizes = [known_size(item) or 0 for item in dims]
     sizes.insert(axis if axis >= 0 else len(sizes) + 1 + axis, 0)
     return Typed(np.zeros(sizes, DTYPES[code].numpy), code)
 

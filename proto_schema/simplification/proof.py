@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import ModelProto, TypeProto, ValueInfoProto
 
 _RTOL, _ATOL = 1e-3, 1e-5  # of float32; merged weights are rounded anew
@@ -69,7 +70,7 @@ def _drawn(item: ValueInfoProto, draw: np.random.Generator) -> Any:
     row = DTYPES.get(kind.elem_type or 0) if kind is not None else None
     if kind is None or kind.shape is None or row is None or not row.native:
         raise ProofError(f"input {item.name!r} has no type that random numbers are made of; give prove= the inputs")
-    sizes = [_SIZE if dim.dim_value is None else dim.dim_value for dim in kind.shape.dim]
+    sizes = [_SIZE if (size := known_size(dim)) is None else size for dim in kind.shape.dim]
     numbers = np.dtype(row.numpy)
     drawn = draw.integers(0, 2, sizes) if numbers.kind in "biu" else draw.standard_normal(sizes)
     return drawn.astype(numbers)

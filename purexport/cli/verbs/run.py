@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
 from proto_schema.durable import blamed_on, takes_rename
+from proto_schema.graphs.dims import known_size
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
@@ -162,7 +163,7 @@ def _declared(item: ps.ValueInfoProto, sizes: Mapping[str, int]) -> InputSpec:
     name = item.name or ""
     if kind is None or kind.shape is None or row is None or not row.native:
         raise UsageError(f"no random numbers can be made for the input {name!r}; give it by --input {name}=@x.npy")
-    shape = [sizes.get(dim.dim_param or "", 2) if dim.dim_value is None else dim.dim_value for dim in kind.shape.dim]
+    shape = [sizes.get(dim.dim_param or "", 2) if (size := known_size(dim)) is None else size for dim in kind.shape.dim]
     return InputSpec(name, row.array, tuple(shape))
 
 
