@@ -1,4 +1,4 @@
-"""The harness that asks whether tools keep the meaning finds what is planted; `fuzz/meaning/planted.py` has the table."""
+"""The harness `meaning`: its graphs have what real ones have, and it finds the faults of `fuzz/meaning/planted.py`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_graphs_have_what_real_ones_have() -> None:
         seen.update(["a function"] * bool(made.model.functions))
         seen.update(str(array.dtype) for array in made.feeds[0].values())
     assert seen >= {
-        "a reader more", "an output inside", "an input left out", "an unused weight", "a function", "float16", "float64",
-        "int64", "bool", "If", "Loop", "Conv", "BatchNormalization", "Identity", "SequenceConstruct",
+        "a reader more", "an output inside", "an input left out", "an unused weight", "a function", "float16",
+        "float64", "int64", "bool", "If", "Loop", "Conv", "BatchNormalization", "Identity", "SequenceConstruct",
     }  # fmt: skip
 
 
