@@ -94,12 +94,13 @@ class Draft:
         if name in self._arrays:
             return self._arrays[name]
         tensor = self.constants.get(name)
-        made = self._read(tensor) if tensor is not None else self._inferred(name)
+        made = self.read(tensor, self.limit) if tensor is not None else self._inferred(name)
         self._arrays[name] = made
         return made
 
-    def _read(self, tensor: TensorProto) -> Array | None:
-        if tensor.data_type not in PLAIN or self.nbytes(tensor.data_type, tensor.dims) > self.limit:
+    def read(self, tensor: TensorProto, limit: int) -> Array | None:
+        """The elements of a tensor of at most so many bytes; None for others, and where its data is not there."""
+        if tensor.data_type not in PLAIN or self.nbytes(tensor.data_type, tensor.dims) > limit:
             return None
         try:
             return to_array(tensor)
@@ -193,6 +194,12 @@ class Draft:
         name = self.unique(wanted)
         self.set_constant(name, array)
         return name
+
+    def add_constant(self, wanted: str, tensor: TensorProto) -> str:
+        """The same, for a tensor whose elements are not read."""
+        tensor.name = self.unique(wanted)
+        self.constants[tensor.name] = tensor
+        return tensor.name
 
 
 def _taken(body: GraphProto) -> Iterator[str]:

@@ -44,7 +44,8 @@ def simplify(
     """A model with fewer nodes that computes the same; `model` is a message, which stays as it is, bytes or a path.
 
     Tensors of more than `fold_bytes` bytes (default: 1 MiB) are neither read nor made, so that weights of any size
-    stay where they are. `prove` runs both models by `proto_schema.reference`: on so many random inputs, or on these.
+    stay where they are; a weight into which a normalization merges is read when the model is written. `prove` runs
+    both models by `proto_schema.reference`: on so many random inputs, or on these.
     Raises CheckError for a graph whose nodes are out of order or make a value twice, ProofError where the results
     differ, and what `load` raises.
     """

@@ -39,7 +39,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="fewer nodes that compute the same",
         description="Fold what is computed of constants, put numbers for known shapes, merge batch normalizations\n"
         "into convolutions, and drop nodes that change nothing, cancel, repeat others or are not needed.\n"
-        "Only small tensors are read: weights are copied by the kernel, or stay in their files.",
+        "Large weights are copied by the kernel, or stay in their files; those that a normalization\n"
+        "scales are read piece by piece.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
