@@ -9,6 +9,7 @@ from typing import Any
 
 import proto_schema as ps
 from purexport.cli.errors import UsageError
+from purexport.cli.feeds import add_feed, files_of_feed, make_feed
 from purexport.cli.specs import parse_size
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
@@ -49,6 +50,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--fold-bytes", metavar="SIZE", default="1MiB", help="tensors up to this size are folded (default: 1MiB)")
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
+    add_feed(parser)
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
@@ -61,11 +63,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say where to write the result, as in -o small.onnx, or --dry-run to write nothing")
     if args.prove < 0:
         raise UsageError(f"--prove {args.prove}: write how many inputs to try, as in --prove 3")
+    if not args.prove and (args.input or args.inputs or args.dim):
+        raise UsageError("--input, --inputs and --dim say what both models are run on: add --prove N")
+    files_of_feed(args)
     from proto_schema.shape_inference import save_inferred
     from proto_schema.simplification import simplified
 
     model = ps.load(args.file)
-    found = simplified(model, fold_bytes=parse_size(args.fold_bytes, "--fold-bytes") or 0, prove=args.prove)
+    given = args.input or args.inputs or args.dim
+    prove = [make_feed(model, args, seed) for seed in range(args.prove)] if given else args.prove
+    found = simplified(model, fold_bytes=parse_size(args.fold_bytes, "--fold-bytes") or 0, prove=prove)
     if not args.dry_run:
         save_inferred(found.model, args.file, args.output, args.force)
     before, after = _operators(model), _operators(found.model)
