@@ -19,10 +19,10 @@ import numpy as np
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
 from proto_schema.compute.call import Call, MisuseError, Typed, Value
-from proto_schema.compute.rows import Row, table
+from proto_schema.compute.rows import MICROSOFT, Row, table
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
-from proto_schema.operators import OpSchema
+from proto_schema.operators import UNBOUNDED, OpSchema
 from proto_schema.reference.failures import EvaluationError
 from proto_schema.reference.values import code_of, described, settled, typed
 from proto_schema.sparse import dense
@@ -361,6 +361,8 @@ class Linker:
         else:
             step.schema = operators.schema(name, opsets[domain], domain)
             step.row = table().get((domain, name))
+            if step.row is not None and domain == MICROSOFT:
+                step.schema = OpSchema(name, domain, 1, False, (), (), {}, {}, 0, UNBOUNDED, 0, UNBOUNDED, False)
             if step.schema is None or step.row is None:
                 self.missing.setdefault(f"{domain or 'ai.onnx'}.{name}", f"{step.name} at opset {opsets[domain]}")
             else:

@@ -28,7 +28,8 @@ ROWS: list[tuple[str, str, tuple[int, ...]]] = [
      (2, 1, 8, 8)),
     ("up and down again", "g (float[n, 1, h, w] x) => (float[a, b, c, d] y) <float[4] s = {1, 1, 2, 2}> "
      "{ p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) "
-     "q = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(p) r = Resize(q, , s) y = Concat<axis = 1>(p, r) }", (4, 1, 4, 4)),
+     "q = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(p) r = Resize(q, , s) y = Concat<axis = 1>(p, r) }",
+     (4, 1, 4, 4)),
     ("two inputs of one name", "g (float[n, m] x, float[m, 5] z) => (float[n, 5] y) { y = MatMul(x, z) }", (2, 2)),
 ]  # fmt: skip
 
