@@ -135,7 +135,8 @@ class Builder:
         raw = np.random.default_rng(self.choices.below(256)).integers(-most, most + 1, count)
         if dtype in FLOATS:
             found = (raw / 4).astype(dtype)
-            found[(raw == 0) & (np.arange(count) % 2 == 0)] = -0.0
+            found[::4] = 0.0
+            found[::8] = -0.0
             return found.reshape(shape)
         if dtype == "bool":
             return (raw > 0).reshape(shape)
@@ -267,6 +268,9 @@ def make(choices: Choices) -> Made | None:
     if not made_values:
         return None
     outputs = {made_values[-1].name: made_values[-1]}
+    if choices.below(2):  # nothing is left over; otherwise much of the graph is needed by nobody
+        read = {name for node in main.nodes for name in _free(node)}
+        outputs.update((value.name, value) for value in made_values if value.name not in read)
     for _ in range(choices.below(4)):
         picked = choices.one_of(made_values[-200:])
         outputs[picked.name] = picked
