@@ -8,6 +8,7 @@ are allowed where it finds no more contradictions than it found without.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,13 @@ from proto_schema.sizes import Dim, Size
 
 TRIED = (2, 3, 4, 8, 16, 32, 64, 48, 128, 224, 256, 512, 640, 1)
 """Sizes of an axis, in this order; the first is the usual one, and the last one broadcasts to whatever is there."""
+
+_FEW = 4  # samples
+
+LONG = (224, 256, 640, 64)
+"""Sizes of an axis in which every window fits; most models take one of them."""
+
+_MOST = 1 << 40  # unknown sizes; fewer than infinity
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -52,10 +60,10 @@ def allowed_shapes(
     graph.input = [_with(item, named, (given or {}).get(item.name or "")) for item in graph.input]
     known, problems = _inferred(made)
     symbols = _symbols(known)
-    found = False
+    found, least = False, _least_unknown(made, symbols, known, problems) if symbols else 0
     for values in _candidates(symbols, known):
         shapes = _numbers(known, values)
-        if shapes is not None and (not symbols or _holds(made, shapes, problems)):
+        if shapes is not None and (not symbols or _unknown(made, shapes, problems) <= min(least, _MOST)):
             found = True
             yield shapes
     if not found:
@@ -111,9 +119,10 @@ def _candidates(symbols: Sequence[str], known: Mapping[str, tuple[Dim, ...]]) ->
     """Values of the symbols: all the same, or 1 for those of first axes, which mostly count samples."""
     first = {name for shape in known.values() for size in shape[:1] if isinstance(size, Size) for name in size.symbols}
     for size in TRIED:
-        yield dict.fromkeys(symbols, size)
+        found = [dict.fromkeys(symbols, size)]
         if first and len(first) < len(symbols) and size > 1:
-            yield {name: 1 if name in first else size for name in symbols}
+            found.append({name: 1 if name in first else size for name in symbols})
+        yield from found if size <= _FEW else reversed(found)
         if not symbols:
             return
 
@@ -129,8 +138,23 @@ def _numbers(known: Mapping[str, tuple[Dim, ...]], values: Mapping[str, int]) ->
     return found
 
 
-def _holds(model: ModelProto, shapes: Shapes, problems: int) -> bool:
-    """Whether inference finds no more contradictions with these shapes than without, and elements in each output."""
+def _least_unknown(
+    model: ModelProto, symbols: Sequence[str], known: Mapping[str, tuple[Dim, ...]], problems: int
+) -> float:
+    """How many sizes stay unknown where the axes are long: fewer than where a window does not fit."""
+    for size in LONG:
+        shapes = _numbers(known, dict.fromkeys(symbols, size))
+        count = _unknown(model, shapes, problems) if shapes is not None else math.inf
+        if count < math.inf:
+            return count
+    return math.inf
+
+
+def _unknown(model: ModelProto, shapes: Shapes, problems: int) -> float:
+    """How many sizes inside of the model follow from data with these shapes of the inputs.
+
+    Infinity where inference finds more contradictions with these shapes than without, or no elements in an output.
+    """
     made = sharing(model)
     graph = made.graph or GraphProto()
     graph.input = [_with(item, {}, shapes.get(item.name or "")) for item in graph.input]
@@ -138,10 +162,15 @@ def _holds(model: ModelProto, shapes: Shapes, problems: int) -> bool:
     try:
         walk.run()
     except InferenceError:
-        return False
-    outputs = [walk.kept[id(graph.node)][-1].get(item.name or "") for item in graph.output]
+        return math.inf
+    values = walk.kept[id(graph.node)][-1]
+    outputs = [values.get(item.name or "") for item in graph.output]
     empty = any(isinstance(kind, Tensor) and kind.shape is not None and 0 in kind.shape for kind in outputs)
-    return len(walk.problems) <= problems and not empty
+    if empty or len(walk.problems) > problems:
+        return math.inf
+    inside = [kind for name, kind in values.types.items() if name not in shapes]
+    known = [kind.shape for kind in inside if isinstance(kind, Tensor) and kind.shape is not None]
+    return sum(isinstance(size, Size) for shape in known for size in shape)
 
 
 def drawn(item: ValueInfoProto, shape: Sequence[int] | None, draw: np.random.Generator) -> Any:

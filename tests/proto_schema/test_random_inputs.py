@@ -26,6 +26,9 @@ ROWS: list[tuple[str, str, tuple[int, ...]]] = [
     ("one of a batch", "g (float[n, m] x) => (float[1, 8] y) <int64[2] s = {1, 8}> { y = Reshape(x, s) }", (1, 8)),
     ("a window of 7", "g (float[n, 1, h, w] x) => (float[a, b, c, d] y) { y = AveragePool<kernel_shape = [7, 7]>(x) }",
      (2, 1, 8, 8)),
+    ("a window of 7 in the middle", "g (float[n, 1, h, w] x) => (float[a, b, c, d] y) { p = Relu(x) "
+     "q = MaxPool<kernel_shape = [7, 7], strides = [4, 4]>(p) r = MaxPool<kernel_shape = [3, 3]>(q) y = Relu(r) }",
+     (1, 1, 16, 16)),
     ("up and down again", "g (float[n, 1, h, w] x) => (float[a, b, c, d] y) <float[4] s = {1, 1, 2, 2}> "
      "{ p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) "
      "q = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(p) r = Resize(q, , s) y = Concat<axis = 1>(p, r) }",
