@@ -145,11 +145,16 @@ def clip(g: Builder) -> Any:
 
 
 def transpose(g: Builder) -> Any:
-    x = g.pick()
-    if x is None or not x.rank:
+    """One, or two behind each other."""
+    found: Value | None = g.pick()
+    if found is None or not found.rank:
         return None
-    order = np.random.default_rng(g.choices.below(256)).permutation(x.rank).tolist()
-    return g.add("Transpose", [x], perm=order) if g.choices.below(4) else g.add("Transpose", [x])
+    for _ in range(1 + g.choices.below(2)):
+        order = np.random.default_rng(g.choices.below(256)).permutation(found.rank).tolist()
+        found = g.add("Transpose", [found], **({"perm": order} if g.choices.below(4) else {}))
+        if found is None:
+            return None
+    return found
 
 
 def reshape(g: Builder) -> Any:
@@ -347,7 +352,14 @@ def image(g: Builder) -> Value | None:
     found = g.pick(["float32"], 4)
     if found is None or not g.choices.below(4):
         x = g.pick(["float32"])
-        found = g.add("Reshape", [x, g.constant(np.array([0, 1, 1, -1], np.int64))]) if x and x.rank else None
+        found = (
+            g.add(
+                "Reshape",
+                [x, g.constant(np.array(g.choices.one_of(((0, 1, 1, -1), (-1, 2, 1, 1), (-1, 2, 1, 2))), np.int64))],
+            )
+            if x and x.rank
+            else None
+        )
     return found if found is not None and all(array.size for array in found.arrays) else None
 
 
@@ -358,6 +370,7 @@ def convolution(g: Builder) -> Any:
         return None
     channels, made = x.arrays[0].shape[1], 1 + g.choices.below(3)
     turned = not g.choices.below(4)
+    made = channels if turned and g.choices.below(2) else made
     weight = g.constant(weights(g, [channels, made, 1, 1] if turned else [made, channels, 1, 1]))
     inputs = [x, weight, g.constant(g.numbers([made], most=3))] if g.choices.below(2) else [x, weight]
     op = "ConvTranspose" if turned else "Conv"

@@ -193,7 +193,7 @@ FAULTS: list[tuple[str, str, Patch]] = [
     ("a 0 of the second of two reshapes", "simplify", _rewrite("Reshape", _reshaped_at_once)),
     ("a slice backwards of all is all", "simplify", _rewrite("Slice", rewrites._same_shape)),
     ("a Dropout whose mask is read", "simplify", _rewrite("Dropout", lambda draft, node: node.input[0])),
-    ("a pad of some axes is none", "simplify", _rewrite("Pad", lambda draft, node: node.input[0])),
+    ("the first is the largest", "simplify", _rewrite("Max", lambda draft, node: node.input[0])),
     ("a shape is not compared", "simplify", _attribute(Draft, same_type=_same_dtype)),
     ("a normalization loses its shift", "simplify", _attribute(engine, merged=_without_mean)),
     ("the output axis of ConvTranspose", "simplify", _attribute(merging, _OUTPUT_AXIS={"Conv": 0, "ConvTranspose": 0})),
