@@ -26,8 +26,9 @@ from fuzz import (
 )
 from fuzz.engine import Session, has_atheris, outcome, plain
 from fuzz.folders import harness as folders
+from fuzz.meaning import harness as meaning
 
-_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, tools, checker, folders)
+_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, tools, checker, folders, meaning)
 HARNESSES = {harness.name: harness for harness in (*(module.HARNESS for module in _SINGLE), *checkpoints.HARNESSES)}
 
 

@@ -74,8 +74,10 @@ def _function(function: FunctionProto) -> Iterator[str]:
         yield f"  overload: {_quoted(function.overload)},\n"
     yield f"  opset_import: {_between('[', ',', ']', map(_opset, function.opset_import))}\n>\n"
     yield f"{_name(function.name)} "
-    if function.attribute:
-        yield _between("<", ",", ">", map(readable, function.attribute))
+    # onnx prints only the names, and its parser reads both
+    declared = [*map(readable, function.attribute), *(_attribute(item, _INDENT) for item in function.attribute_proto)]
+    if declared:
+        yield _between("<", ",", ">", declared)
     yield f"{_names('(', function.input, ')')} => {_names('(', function.output, ')')}\n"
     yield from _nodes(function.node, _INDENT)
 

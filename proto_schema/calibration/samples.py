@@ -18,6 +18,7 @@ import numpy.typing as npt
 from proto_schema import npy
 from proto_schema.budget import BudgetLike, budget_of
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import ModelProto, TypeProto, ValueInfoProto
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -173,4 +174,4 @@ def _sizes(kind: TypeProto | None) -> list[int | str] | None:
     tensor = None if kind is None else kind.tensor_type
     if tensor is None or tensor.shape is None:
         return None
-    return [item.dim_value if item.dim_value is not None else item.dim_param or "?" for item in tensor.shape.dim]
+    return [item.dim_param or "?" if (size := known_size(item)) is None else size for item in tensor.shape.dim]

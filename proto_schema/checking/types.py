@@ -26,6 +26,7 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.checking.context import Registry, imported
 from proto_schema.checking.place import Problem, inside
 from proto_schema.graphs.calls import callee, domain_of, function_id
+from proto_schema.graphs.dims import known_size
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
 from proto_schema.inference.types import MapOf, OptionalOf, SequenceOf, Sparse, Tensor, from_proto, text_of
@@ -281,7 +282,7 @@ def _check_shape(kind: str, value: ValueInfoProto, dims: Sequence[int], field: s
     shape = _shape_of(value)
     if shape is None:
         return
-    sizes = [dim.dim_value for dim in shape.dim]
+    sizes = [known_size(dim) for dim in shape.dim]
     if len(sizes) != len(dims) or any(size not in (None, known) for size, known in zip(sizes, dims, strict=True)):
         with inside(field, place):
             said = [dim.dim_param or None if dim.dim_value is None else dim.dim_value for dim in shape.dim]

@@ -11,6 +11,7 @@ from proto_schema.compute.call import Array, Call, Typed, Value
 from proto_schema.compute.costs import copied, free, weight
 from proto_schema.compute.rows import row
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import GraphProto, TensorProto
 
 _PIECE = 64  # bytes of a list or an array, beside its elements
@@ -46,7 +47,7 @@ def _stacked(call: Call, pieces: Sequence[Any], place: int, axis: int = 0) -> Va
     if code not in DTYPES:
         call.fail(f"its body declares the data type {code}, which does not exist")
     dims = kind.shape.dim if kind is not None and kind.shape is not None else []
-    sizes = [item.dim_value or 0 for item in dims]
+    sizes = [known_size(item) or 0 for item in dims]
     sizes.insert(axis if axis >= 0 else len(sizes) + 1 + axis, 0)
     return Typed(np.zeros(sizes, DTYPES[code].numpy), code)
 

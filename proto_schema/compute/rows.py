@@ -15,7 +15,10 @@ from typing import Any, TypeAlias
 from proto_schema.compute.costs import CostOf, elementwise
 from proto_schema.rowtable import RowTable
 
-__all__ = ["FILES", "Row", "cost_of", "row", "table"]
+__all__ = ["FILES", "MICROSOFT", "Row", "cost_of", "row", "table"]
+
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime, of whose operators there is no history: its rows see a schema that says nothing."""
 
 Row: TypeAlias = "Callable[..., Any]"
 
@@ -28,6 +31,7 @@ FILES: tuple[str, ...] = (
     "nn.recurrent", "nn.quantization", "nn.deformed", "spectral",
     "images.resize", "images.sampling", "images.regions", "images.blocks",
     "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling", "ml.linear", "ml.trees",
+    "microsoft.products", "microsoft.elements", "microsoft.attention", "microsoft.experts", "microsoft.recurrent",
 )  # fmt: skip
 _TABLE: RowTable[Row] = RowTable("proto_schema.compute", FILES, "rows of what it computes")
 _COSTS: dict[tuple[str, str], CostOf] = {}

@@ -104,6 +104,7 @@ def _typed(types: Mapping[str, ValueInfoProto | TensorProto], name: str) -> Valu
         return make_tensor_value_info(name, found.data_type or 0, found.dims)
     if found is None:
         raise ValueError(
-            f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known"
+            f"the file does not say the type of {name!r}: infer shapes first, or where an operator is not known cut at "
+            "another value"
         )
     return found

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import TensorProto, TensorShapeProto, TypeProto
 from proto_schema.records import dataclass
 from proto_schema.sizes import Dim, Size
@@ -155,10 +156,7 @@ def shape_from(proto: TensorShapeProto | None, read: Reader) -> Shape:
     """The shape that a message says; None for more than MOST_AXES dimensions."""
     if proto is None or len(proto.dim) > MOST_AXES:
         return None
-    # a negative dim_value says nothing, as in the official inference
-    return tuple(
-        [dim.dim_value if dim.dim_value is not None and dim.dim_value >= 0 else read(_label(dim)) for dim in proto.dim]
-    )
+    return tuple([read(_label(dim)) if (size := known_size(dim)) is None else size for dim in proto.dim])
 
 
 def followed(type_: Type | None) -> Type | None:

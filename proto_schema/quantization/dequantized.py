@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.onnx import ModelProto, TensorProto
@@ -18,7 +19,6 @@ from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization.candidates import Weight
 from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.elements import stored
-from proto_schema.quantization.joined import source_of
 from proto_schema.quantization.kept import Kept
 from proto_schema.quantization.model import Rewriting, Target, without_types
 from proto_schema.quantization.scheme import Scheme

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from proto_schema.attributes import get_attribute_value
-from proto_schema.datafiles import payload_of
 from proto_schema.derived.joined import JoinedPayload
+from proto_schema.derived.source import source_of
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
-from proto_schema.payload import MemoryPayload, Payload, as_payload, file_range
 from proto_schema.quantization.candidates import STANDARD, nodes_of
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.tensors import to_array
 
 
 def joined(model: ModelProto, scheme: Scheme) -> tuple[ModelProto, frozenset[str]]:
@@ -61,11 +59,3 @@ def _one(name: str, parts: Sequence[TensorProto]) -> TensorProto:
     dims = [sum(item.dims[0] for item in parts), parts[0].dims[1]]
     payload = JoinedPayload([source_of(item) for item in parts])
     return TensorProto(name=name, data_type=parts[0].data_type, dims=dims, raw_data=payload)
-
-
-def source_of(tensor: TensorProto) -> Payload:
-    """The bytes of a tensor, from where they are."""
-    data = payload_of(tensor)
-    if data is None:
-        return MemoryPayload(to_array(tensor).data)
-    return file_range(data) or as_payload(data)

@@ -16,6 +16,7 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES
 from proto_schema.helper import make_attribute, make_node
@@ -42,7 +43,6 @@ from proto_schema.quantization.experts import (
     sizes_of,
 )
 from proto_schema.quantization.integers import Rounding
-from proto_schema.quantization.joined import source_of
 from proto_schema.quantization.kept import Kept, fits_bits_product
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Layout, Quantized

@@ -24,12 +24,12 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.budget import NODE, Budget, Cost, ExceededError
 from proto_schema.compute.call import Call, MisuseError, Typed, Value
 from proto_schema.compute.costs import WIDE, CostOf, weight
-from proto_schema.compute.rows import Row, cost_of, table
+from proto_schema.compute.rows import MICROSOFT, Row, cost_of, table
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import ExternalDataError
 from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
-from proto_schema.operators import OpSchema
+from proto_schema.operators import UNBOUNDED, OpSchema
 from proto_schema.reference.failures import BudgetError, EvaluationError
 from proto_schema.reference.values import code_of, described, settled, typed
 from proto_schema.sparse import dense
@@ -447,6 +447,8 @@ class Linker:
             step.schema = operators.schema(name, opsets[domain], domain)
             step.row = table().get((domain, name))
             step.cost = cost_of(domain, name) if step.row is not None else None
+            if step.row is not None and domain == MICROSOFT:
+                step.schema = OpSchema(name, domain, 1, False, (), (), {}, {}, 0, UNBOUNDED, 0, UNBOUNDED, False)
             if step.schema is None or step.row is None:
                 self.missing.setdefault(f"{domain or 'ai.onnx'}.{name}", f"{step.name} at opset {opsets[domain]}")
             else:

@@ -8,7 +8,8 @@ nothing. `proof` runs the model before and after on the same inputs.
 
 Invariants. Inputs and outputs keep names, order and types. Operators that draw random numbers stay, and so do the
 bodies of If, Loop and Scan, and functions. A tensor is read only if it is small; weights of any size stay where they
-are. A value that has a name in the result has the type that it had.
+are, and those that a normalization scales are read when the model is written. A value that has a name in the result has
+the type that it had.
 """
 
 from __future__ import annotations

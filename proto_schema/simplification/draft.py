@@ -1,4 +1,8 @@
-"""A graph while it is simplified: what is known of its values, which node makes them, and what they have become."""
+"""A graph while it is simplified: what is known of its values, which node makes them, and what they have become.
+
+Invariant: `uses` counts, for each value by the name that it has now, the nodes that read it and are still in the graph,
+with the outputs of the graph. So whoever changes the graph says it to `drop`, `take` and `replace`.
+"""
 
 from __future__ import annotations
 
@@ -93,12 +97,13 @@ class Draft:
         if name in self._arrays:
             return self._arrays[name]
         tensor = self.constants.get(name)
-        made = self._read(tensor) if tensor is not None else self._inferred(name)
+        made = self.read(tensor, self.limit) if tensor is not None else self._inferred(name)
         self._arrays[name] = made
         return made
 
-    def _read(self, tensor: TensorProto) -> Array | None:
-        if tensor.data_type not in PLAIN or self.nbytes(tensor.data_type, tensor.dims) > self.limit:
+    def read(self, tensor: TensorProto, limit: int) -> Array | None:
+        """The elements of a tensor of at most so many bytes; None for others, and where its data is not there."""
+        if tensor.data_type not in PLAIN or self.nbytes(tensor.data_type, tensor.dims) > limit:
             return None
         try:
             return to_array(tensor)
@@ -125,9 +130,11 @@ class Draft:
         return DTYPES[dtype].nbytes(element_count(sizes))
 
     def single(self, name: str) -> float | int | bool | None:
-        """The number in a constant whose elements are all the same; None for others."""
+        """The number in a constant whose elements are all the same, with their sign; None for others."""
         array = self.array(name)
         if array is None or not array.size or array.dtype.kind not in "biuf" or not (array == array.flat[0]).all():
+            return None
+        if array.dtype.kind == "f" and np.signbit(array).any() != np.signbit(array).all():  # 0.0 and -0.0
             return None
         value: float | int | bool = array.flat[0].item()
         return value
@@ -154,6 +161,22 @@ class Draft:
 
     # Changes ----------------------------------------------------------------------------------------------------------
 
+    def drop(self, node: NodeProto) -> None:
+        """The node leaves the graph: it reads nothing any more."""
+        for name in free_names(node):
+            self.uses[self.now(name)] -= 1
+
+    def take(self, node: NodeProto) -> None:
+        """The node comes into the graph."""
+        for name in free_names(node):
+            self.uses[self.now(name)] += 1
+
+    def replace(self, name: str, by: str) -> None:
+        """Let `by` stand for `name` from now on: its readers read `by`."""
+        by = self.now(by)
+        self.uses[by] += self.uses.pop(name, 0)
+        self.alias[name] = by
+
     def now(self, name: str) -> str:
         """The value that stands for a name."""
         while name in self.alias:
@@ -174,6 +197,12 @@ class Draft:
         name = self.unique(wanted)
         self.set_constant(name, array)
         return name
+
+    def add_constant(self, wanted: str, tensor: TensorProto) -> str:
+        """The same, for a tensor whose elements are not read."""
+        tensor.name = self.unique(wanted)
+        self.constants[tensor.name] = tensor
+        return tensor.name
 
 
 def _taken(body: GraphProto) -> Iterator[str]:

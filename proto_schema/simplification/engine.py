@@ -46,8 +46,9 @@ def simplify(
     """A model with fewer nodes that computes the same; `model` is a message, which stays as it is, bytes or a path.
 
     Tensors of more than `fold_bytes` bytes (default: 1 MiB) are neither read nor made, so that weights of any size
-    stay where they are. `budget` is what all folding together may take (default: 128 MiB, some seconds); a node past it
-    stays. `prove` runs both models by `proto_schema.reference`: on so many random inputs, or on these.
+    stay where they are; a weight into which a normalization merges is read when the model is written. `budget` is what
+    all folding together may take (default: 128 MiB, some seconds); a node past it stays. `prove` runs both models by
+    `proto_schema.reference`: on so many random inputs, or on these.
     Raises CheckError for a graph whose nodes are out of order or make a value twice, ProofError where the results
     differ, and what `load` raises.
     """
@@ -147,20 +148,32 @@ class _Round:
         if results is None:
             results = self._known_content(node)
         if results is not None and self._made_constant(node, results):
+            draft.drop(node)
             return
         if self._rewritten(node):
             return
         made = merged(draft, node)
         if made is not None:
             self.done["merged"] += 1
-            self.gone.add(id(draft.makers[node.input[0]]))
+            self._leave(draft.makers[node.input[0]])
+            draft.drop(node)
+            draft.take(made)
             node = made
         first = self._equal(node)
         if first is not None:
             self.done["equal"] += 1
-            draft.alias.update(zip(node.output, first.output, strict=True))
+            draft.drop(node)
+            for mine, other in zip(node.output, first.output, strict=True):
+                draft.replace(mine, other)
             return
         self._keep(node)
+
+    def _leave(self, node: NodeProto) -> None:
+        """Take a node out that was kept: another one does its work, and no later node may be equal to it."""
+        self.gone.add(id(node))
+        self.draft.drop(node)
+        for name in node.output:
+            self.draft.makers.pop(name, None)
 
     def _keep(self, node: NodeProto) -> None:
         self.kept.append(node)
@@ -201,15 +214,21 @@ class _Round:
             return False
         if isinstance(found, NodeProto):
             self.done["cancelled"] += 1
+            draft.drop(node)
+            draft.take(found)
             self._keep(found)
             return True
-        result = node.output[0]
+        found, result = draft.now(found), node.output[0]
         plain = node.op_type in ("Identity", "Dropout")  # whose results have the type of their input by definition
         if not plain and not draft.same_type(found, result):
             return False
         if draft.may_go(result):
-            draft.alias[result] = found
-        elif not self._takes_name(found, result):
+            draft.drop(node)
+            draft.replace(result, found)
+        elif self._takes_name(found, result):
+            draft.drop(node)
+            draft.replace(found, result)
+        else:
             return False
         self.done["identities"] += 1
         return True
@@ -220,7 +239,6 @@ class _Round:
         if maker is None or result in self.draft.captured or not self.draft.may_go(found):
             return False
         self.named[found] = result
-        self.draft.alias[found] = result
         self.draft.makers[result] = maker
         return True
 
@@ -236,6 +254,8 @@ class _Round:
         attributes = tuple(sorted((as_text(item.name), item.SerializeToString()) for item in node.attribute))
         key = (node.op_type, tuple(node.input), len(node.output), attributes)
         first = self.known.setdefault(key, node)
+        if id(first) in self.gone:
+            first = self.known[key] = node
         return None if first is node else first
 
     def _without_unused(self) -> None:

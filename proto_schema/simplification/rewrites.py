@@ -65,9 +65,9 @@ def _neutral(number: int, both: bool) -> Rewrite:
         for mine, other in ((0, 1), (1, 0)) if both else ((0, 1),):
             found = draft.single(node.input[other])
             if found == number and draft.same_type(node.input[mine], node.output[0]):
-                # x + 0.0 makes 0.0 of -0.0, and only x + -0.0 is always x
-                exact = node.op_type != "Add" or not isinstance(found, float) or math.copysign(1, found) < 0
-                return node.input[mine] if exact else None
+                # x + 0.0 and x - -0.0 make 0.0 of -0.0; only x + -0.0 and x - 0.0 are always x
+                sign = {"Add": -1, "Sub": 1}.get(node.op_type or "") if isinstance(found, float) else None
+                return node.input[mine] if sign is None or math.copysign(1, found) == sign else None
         return None
 
     return rewrite

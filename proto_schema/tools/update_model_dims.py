@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from proto_schema.checker import check_model
+from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.similar import similar
 from proto_schema.onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
@@ -61,7 +62,7 @@ def _changes(
             if own in taken:
                 raise ValueError(f"the axis {axis} of {name!r}: the name {own!r} is taken; give one instead of {size}")
             new = TensorShapeProto.Dimension(dim_param=own)
-        elif dim.dim_value not in (None, size):
+        elif known_size(dim) not in (None, size):
             raise ValueError(f"the axis {axis} of {name!r} has the size {dim.dim_value}, and not {size}")
         else:
             new = TensorShapeProto.Dimension(dim_value=size)

@@ -13,6 +13,7 @@ from typing import Any
 import proto_schema as ps
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries
+from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.names import as_text
 from proto_schema.units import counted
 
@@ -137,7 +138,7 @@ def _dtype(code: int | None) -> str:
 def _shape(shape: ps.TensorShapeProto | None) -> str:
     if shape is None:
         return "[...]"
-    sizes = (str(dim.dim_value) if dim.dim_value is not None else as_text(dim.dim_param) or "?" for dim in shape.dim)
+    sizes = (as_text(dim.dim_param) or "?" if (size := known_size(dim)) is None else str(size) for dim in shape.dim)
     return f"[{', '.join(sizes)}]"
 
 

@@ -16,6 +16,7 @@ from copy import copy
 import proto_schema as ps
 from proto_schema.checker import CheckerContext, check_node
 from proto_schema.errors import CheckError
+from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.names import bodies, constants, free_names
 from proto_schema.helper import find_min_ir_version_for, make_opsetid, make_tensor_type_proto
 from proto_schema.inference.alone import infer_node_outputs
@@ -239,7 +240,7 @@ def _text(kind: TypeProto | None) -> str:
     if tensor is None:
         return (kind.WhichOneof("value") if kind is not None else None) or "of no type"
     dims = tensor.shape.dim if tensor.shape is not None else []
-    sizes = ["?" if dim.dim_value is None else str(dim.dim_value) for dim in dims]
+    sizes = ["?" if (size := known_size(dim)) is None else str(size) for dim in dims]
     name = next((name for name, code in TensorProto.DataType.__members__.items() if code == tensor.elem_type), "?")
     return f"{name}[{', '.join(dim.dim_param or size for dim, size in zip(dims, sizes, strict=True))}]"
 

@@ -151,9 +151,15 @@ def extract_subgraph(
 ) -> int:
     """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`.
 
-    `overwrite` is that of save.
+    Types that the file does not say are inferred. `overwrite` is as in save.
     """
-    made = subgraph(ps.load(path), outputs, inputs)
+    model = ps.load(path)
+    graph = model.graph or ps.GraphProto()
+    typed = {item.name for item in (*graph.input, *graph.output, *graph.value_info) if item.type is not None}
+    typed.update(tensor.name for tensor in graph.initializer)
+    if not typed.issuperset([*outputs, *(inputs or ())]):
+        model = ps.shape_inference.infer_shapes(model)
+    made = subgraph(model, outputs, inputs)
     judge(os.fspath(target), "model", files_of(os.fspath(path)), overwrite)
     ps.save(made, target, overwrite=overwrite)
     return len(made.graph.node) if made.graph is not None else 0

@@ -8,6 +8,7 @@ from html import escape
 
 import proto_schema as ps
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.dims import known_size
 from proto_schema.units import size_text
 
 _MOST = 8  # inputs or outputs in one line
@@ -62,7 +63,8 @@ def _type(kind: ps.TypeProto | None) -> str:
 
 
 def _dim(dim: ps.TensorShapeProto.Dimension) -> str:
-    return str(dim.dim_value) if dim.dim_value is not None else dim.dim_param or "?"
+    size = known_size(dim)
+    return dim.dim_param or "?" if size is None else str(size)
 
 
 def _opset(model: ps.ModelProto) -> int | str:

@@ -111,6 +111,39 @@ def test_simplify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["nodes"] == [4, 3]
 
 
+SIZED = """<ir_version: 9, opset_import: ["" : 17]>
+g (float[n, m] x) => (float[n, 1] y) <float[5, 1] w = {1, 2, 3, 4, 5}> { a = Identity(x) y = MatMul(a, w) }"""
+
+
+def test_sizes_that_the_model_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """5 is what the weight says; the number of rows is what is asked for."""
+    ps.save(parse_model(SIZED), "sized.onnx")
+    assert main(["run", "sized.onnx", "--dim", "n=3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"][0]["type"] == "float32[3, 5]"
+    np.save("x.npy", np.ones((4, 5), np.float32))
+    for words in ([], ["--dim", "n=3"], ["--input", "x=float32[7,5]"], ["--input", "x=@x.npy"]):
+        assert main(["simplify", "sized.onnx", "--dry-run", "--prove", "2", *words]) == 0
+        assert "proven: both compute the same on 2 random inputs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--dim", "n=3"], 2, "--input, --inputs and --dim say what both models are run on: add --prove N"),
+        (["--prove", "1", "--dim", "n=x"], 2, "--dim n=x: write NAME=N"),
+        (["--prove", "1", "--input", "z=float32[1]"], 2, "the model has no input 'z'; it has 'x'"),
+        (["--prove", "1", "--input", "x=float32[1,3]"], 2, "the models cannot be run on these inputs"),
+    ],
+)
+def test_what_a_proof_refuses(
+    words: list[str], status: int, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ps.save(parse_model(SIZED), "sized.onnx")
+    assert main(["simplify", "sized.onnx", "--dry-run", *words]) == status
+    streams = capsys.readouterr()
+    assert said in streams.err and streams.out == ""
+
+
 LARGE = """
 import resource, sys, time
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))

@@ -18,7 +18,7 @@ def test_every_operator_has_a_row() -> None:
 
 
 def test_every_row_is_of_an_operator() -> None:
-    assert set(rows.table()) <= EVERY
+    assert {key for key in rows.table() if key[0] != rows.MICROSOFT} <= EVERY  # test_microsoft.py has those rows
 
 
 def test_a_second_row_is_an_error() -> None:

@@ -215,6 +215,18 @@ def test_the_ir_version_follows_upwards_and_stays_downwards() -> None:
     assert convert_version(model, 7).ir_version == 12
 
 
+@pytest.mark.parametrize("target", [11, 9])
+def test_a_mask_of_nothing_dropped(target: int) -> None:
+    """All elements stay; the older operator does not say so, and kernels of it say the opposite."""
+    text = head(15) + "g (float[2, 3] x) => (float[2, 3] y, bool[2, 3] m) { y, m = Dropout(x) }"
+    made = convert_version(model_of(text), target)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for found in (run_in_runtime(ps.dumps(made), {"x": x}), ps.reference.ReferenceEvaluator(made).run(None, {"x": x})):
+        assert found is not None
+        np.testing.assert_array_equal(found[0], x)
+        np.testing.assert_array_equal(found[1], np.ones((2, 3), bool))
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_in_training_keeps_the_mean(training: bool) -> None:
     text = "g (float[100, 100] x, bool t) => (float[100, 100] y, bool[100, 100] m) <float r = {0.25}> "

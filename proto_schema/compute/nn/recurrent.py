@@ -269,24 +269,42 @@ def lstm(
     peepholes: Array | None = None,
 ) -> tuple[Array, ...]:
     """Gates i, o, f and c, which the cell reaches through peepholes (i, o, f). Returns (Y, Y_h, Y_c)."""
+    return lstm_of(call, data, weight, recurrence, bias, lengths, (initial, initial_cell), peepholes)
+
+
+def lstm_of(
+    call: Call,
+    data: Array,
+    weight: Array,
+    recurrence: Array,
+    bias: Array | None,
+    lengths: Array | None,
+    initial_states: tuple[Array | None, Array | None],
+    peepholes: Array | None,
+    before: Activation | None = None,
+) -> tuple[Array, ...]:
+    """What LSTM gives; `before` goes over the state before each product."""
     layer = _layer(call, data, recurrence, lengths, ["Sigmoid", "Tanh", "Tanh"])
     size, coupled = layer.hidden, bool(call.attribute("input_forget", 0))
+    initial, initial_cell = initial_states
     found = []
     for direction in range(layer.directions):
         into = _biases(layer, bias, direction, 4)
         through = None if peepholes is None else wide(peepholes[direction]).reshape(3, size)
-        step = _lstm_step(layer, direction, wide(recurrence[direction]).T, through, coupled)
+        step = _lstm_step(layer, direction, wide(recurrence[direction]).T, through, coupled, before)
         states = (_initial(layer, initial, direction), _initial(layer, initial_cell, direction))
         found.append(_run(layer, direction, weight[direction], into[0] + into[1], states, step))
     return _results(layer, found)
 
 
-def _lstm_step(layer: _Layer, direction: int, turned: Array, through: Array | None, coupled: bool) -> _Step:
+def _lstm_step(
+    layer: _Layer, direction: int, turned: Array, through: Array | None, coupled: bool, before: Activation | None
+) -> _Step:
     gate, candidate, out = layer.activations[direction]
 
     def step(inputs: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
         state, cell = states
-        i, o, f, c = np.split(inputs + state @ turned, 4, axis=1)
+        i, o, f, c = np.split(inputs + (state if before is None else before(state)) @ turned, 4, axis=1)
         if through is not None:
             i, f = i + through[0] * cell, f + through[2] * cell
         i = gate(layer.clipped(i))

@@ -175,6 +175,8 @@ def ratio_as_attribute(node: Draft, op: Writer) -> Result:
     ratio = 0.5 if not node.has(1) else node[1].number()
     if known is None or (training and ratio != 0):
         return _dropped(node, op, None if training else node[2])
+    if node.wants(1):  # where nothing is dropped, older versions do not say what the mask is, and kernels differ
+        return [node[0], op.Expand(op.const(np.array(True)), op.Shape(node[0]))]
     given = {"ratio": float(ratio)} if node.has(1) and ratio is not None and not training else {}
     return node.with_(inputs=[node[0]], drop="seed", also=given)
 

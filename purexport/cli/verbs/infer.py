@@ -11,6 +11,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.budget import INFERENCE
+from proto_schema.graphs.dims import known_size
 from purexport.cli.describe import describe
 from purexport.cli.specs import add_budget, parse_budget
 from purexport.cli.streams import add_force, report_stream
@@ -100,7 +101,7 @@ def _kind(found: ps.TypeProto | None) -> str:
         found = inner.elem_type
     if found is None or found.tensor_type is None or found.tensor_type.shape is None:
         return "unknown"
-    labels = [dim.dim_param for dim in found.tensor_type.shape.dim if dim.dim_value is None]
+    labels = [dim.dim_param for dim in found.tensor_type.shape.dim if known_size(dim) is None]
     if any(not label or "unk__" in label for label in labels):
         return "fresh"
     return "symbols" if labels else "numbers"

@@ -16,12 +16,13 @@ from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import InputSpec, add_budget, parse_budget, parse_input
+from purexport.cli.feeds import add_feed, files_of_feed, make_feed
+from purexport.cli.specs import add_budget, parse_budget
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe, titled
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 _EXAMPLES = """\
 examples:
@@ -33,12 +34,11 @@ examples:
   purexport run m.onnx --budget 64GiB
 
 --input is that of `purexport export`. An input that is not given is random, with the type that the model declares. An
-axis with a name has the size that --dim gives it, or 2. A model that asks for more memory or work than --budget ends
-with an error that names the node.
+axis with a name has the size that --dim gives it, or one that the shapes inside of the model allow. A model that asks
+for more memory or work than --budget ends with an error that names the node.
 """
 
 _SHOWN = 6  # elements of an output
-_DRAWN = 1 << 31  # bytes of random inputs
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -52,9 +52,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
-    add("--input", action="append", default=[], metavar="SPEC", help="an input: x=@x.npy, or x=float32[1,3,8,8]")
-    add("--inputs", metavar="FILE", help="inputs by name: an .npz file, or another file that holds tensors")
-    add("--dim", action="append", default=[], metavar="NAME=N", help="the size of a named axis of random inputs")
+    add_feed(parser)
     add("--seed", type=int, default=0, metavar="N", help="of random inputs (default: 0)")
     add("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy for a single one")
     add("--trace", action="store_true", help="print the type and the range of what each node computes")
@@ -72,13 +70,12 @@ def run(args: argparse.Namespace) -> int:
     if args.output and not args.output.endswith((".npz", ".npy")):
         raise UsageError(f"-o {args.output}: name a .npz file, or a .npy file for a single output")
     budget = parse_budget(args.budget)
-    specs = [parse_input(text) for text in args.input]
-    files = [str(spec.file) for spec in specs if spec.file] + ([args.inputs] if args.inputs else [])
+    files = files_of_feed(args)
     if args.output and takes_rename(args.output):
         with blamed_on(args.output):  # before the run
             judge(args.output, "file", [*files_of(args.file), *files], args.force)
     model = ps.load(args.file)
-    feed = _feed(model, specs, args)
+    feed = make_feed(model, args, args.seed)
     traced: list[dict[str, Any]] = []
     makers = {name: node for node in model.graph.node for name in node.output} if model.graph is not None else {}
 
@@ -115,86 +112,6 @@ def run(args: argparse.Namespace) -> int:
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0
-
-
-def _feed(model: ps.ModelProto, specs: list[InputSpec], args: argparse.Namespace) -> dict[str, Any]:
-    """The inputs by name. Raises UsageError for names that the model has not, and for what cannot be drawn."""
-    import numpy as np
-
-    from purexport.weights import open_weights
-
-    graph = model.graph or ps.GraphProto()
-    declared = {item.name or "": item for item in graph.input}
-    held = {item.name for item in graph.initializer}
-    feed: dict[str, Any] = {}
-    if args.inputs:
-        feed.update((name, _array(stored)) for name, stored in open_weights(args.inputs).items())
-    draw = np.random.default_rng(args.seed)
-    sizes = dict(_dim(text) for text in args.dim)
-    for spec in specs:
-        feed[spec.name] = (
-            _array(next(iter(open_weights(str(spec.file)).values()))) if spec.file else _random(spec, draw)
-        )
-    for name in [name for name in feed if name not in declared]:
-        raise UsageError(f"the model has no input {name!r}; it has {', '.join(map(repr, declared)) or 'none'}")
-    for name, item in declared.items():
-        if name not in feed and name not in held:
-            feed[name] = _random(_declared(item, sizes), draw)
-    return feed
-
-
-def _array(stored: Any) -> np.ndarray[Any, Any]:
-    from proto_schema.numpy_helper import to_array
-    from proto_schema.payload import contiguous
-
-    tensor = ps.TensorProto(data_type=stored.dtype, dims=list(stored.shape), raw_data=contiguous(stored.payload))
-    array: np.ndarray[Any, Any] = to_array(tensor)
-    return array
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, equals, size = text.rpartition("=")
-    if not (equals and name and size.isascii() and size.isdigit() and len(size) < 12):
-        raise UsageError(f"--dim {text}: write NAME=N, as in batch=1")
-    return name, int(size)
-
-
-def _declared(item: ps.ValueInfoProto, sizes: Mapping[str, int]) -> InputSpec:
-    """The type that the model declares for an input, with numbers for its axes."""
-    from proto_schema.dtypes import DTYPES
-
-    kind = item.type.tensor_type if item.type is not None else None
-    row = DTYPES.get(kind.elem_type or 0) if kind is not None else None
-    name = item.name or ""
-    if kind is None or kind.shape is None or row is None or not row.native:
-        raise UsageError(f"no random numbers can be made for the input {name!r}; give it by --input {name}=@x.npy")
-    shape = [sizes.get(dim.dim_param or "", 2) if dim.dim_value is None else dim.dim_value for dim in kind.shape.dim]
-    return InputSpec(name, row.array, tuple(shape))
-
-
-def _random(spec: InputSpec, draw: Any) -> np.ndarray[Any, Any]:
-    """Normal numbers; whole numbers in the range of the specification, or 0 and 1."""
-    import numpy as np
-
-    from proto_schema.dtypes import by_numpy_name, element_count
-
-    row = by_numpy_name().get(spec.dtype)
-    if row is None or not row.native:
-        raise UsageError(f"--input {spec.name}: numpy has no {spec.dtype}; give an array, as in {spec.name}=@x.npy")
-    if element_count(spec.sizes) * 8 > _DRAWN:
-        raise UsageError(f"--input {spec.name}: it would take more than 2 GB of random numbers; write smaller sizes")
-    dtype = np.dtype(row.numpy)
-    if dtype.kind in "biu" or spec.low is not None:
-        low, high = (0, 1) if spec.low is None or spec.high is None else (spec.low, spec.high)
-        least, most = low, high
-        if dtype.kind in "biu":
-            least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if not least <= low <= high <= most:
-            raise UsageError(f"--input {spec.name}: {spec.dtype} has only {least} to {most}; write a range within it")
-        numbers: np.ndarray[Any, Any] = draw.integers(low, high, spec.sizes, endpoint=True).astype(dtype)
-        return numbers
-    normal: np.ndarray[Any, Any] = draw.standard_normal(spec.sizes).astype(dtype)
-    return normal
 
 
 def _facts(value: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import proto_schema as ps
 from proto_schema.budget import FOLDING
 from purexport.cli.errors import UsageError
+from purexport.cli.feeds import add_feed, files_of_feed, make_feed
 from purexport.cli.specs import add_budget, parse_budget, parse_size
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
@@ -40,7 +41,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="fewer nodes that compute the same",
         description="Fold what is computed of constants, put numbers for known shapes, merge batch normalizations\n"
         "into convolutions, and drop nodes that change nothing, cancel, repeat others or are not needed.\n"
-        "Only small tensors are read: weights are copied by the kernel, or stay in their files.",
+        "Large weights are copied by the kernel, or stay in their files; those that a normalization\n"
+        "scales are read piece by piece.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -50,6 +52,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--fold-bytes", metavar="SIZE", default="1MiB", help="tensors up to this size are folded (default: 1MiB)")
     add_budget(parser, "all that is folded; what is past it stays", FOLDING)
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
+    add_feed(parser)
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
@@ -62,12 +65,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say where to write the result, as in -o small.onnx, or --dry-run to write nothing")
     if args.prove < 0:
         raise UsageError(f"--prove {args.prove}: write how many inputs to try, as in --prove 3")
+    if not args.prove and (args.input or args.inputs or args.dim):
+        raise UsageError("--input, --inputs and --dim say what both models are run on: add --prove N")
+    files_of_feed(args)
     from proto_schema.shape_inference import save_inferred
     from proto_schema.simplification import simplified
 
     model = ps.load(args.file)
+    given = args.input or args.inputs or args.dim
+    prove = [make_feed(model, args, seed) for seed in range(args.prove)] if given else args.prove
     size, budget = parse_size(args.fold_bytes, "--fold-bytes") or 0, parse_budget(args.budget)
-    found = simplified(model, fold_bytes=size, prove=args.prove, budget=budget)
+    found = simplified(model, fold_bytes=size, prove=prove, budget=budget)
     if not args.dry_run:
         save_inferred(found.model, args.file, args.output, args.force)
     before, after = _operators(model), _operators(found.model)

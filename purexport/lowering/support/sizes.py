@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from proto_schema.sizes import Dim, Size
-from proto_schema.sizes.size import Atom, Least, Product, Quotient
+from proto_schema.sizes.atoms import Atom, Least, Product, Quotient
 from proto_schema.sizes.symbols import Symbol
 from purexport.lowering.core.emitter import Emitter
 

@@ -1,0 +1,243 @@
+"""Invariant: every tool that makes a model of a model keeps what it computes, to the bit or to rounding.
+
+An input is a stream of choices: a random graph (`graphs`), then tools (`tools`), each of which gets the graph as it is.
+Our evaluator runs the graph before and after on the same feeds, at two sizes of the dynamic axis; what a tool made is
+valid, and its outputs are declared as what they are. Of every `SAMPLE` graphs one is run by ONNX Runtime, too.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import proto_schema as ps
+from fuzz.build import Choices
+from fuzz.harness import Harness, Violation
+from fuzz.meaning.graphs import SIZES, Made, make
+from fuzz.meaning.tools import EXACT, TOOLS, Result, empty_folder
+from proto_schema.graphs.names import bodies
+from proto_schema.reference import EvaluationError, ReferenceEvaluator
+from proto_schema.sizes import parse
+
+SAMPLE = 50
+TOLERANCE = {"float16": 2e-2, "float32": 2e-4, "float64": 2e-4}  # some constants of operators are float32
+Array = Any
+
+
+def check(data: bytes) -> str:
+    """The tools that an input went through. Raises Violation."""
+    choices = Choices(data)
+    first = choices.below(len(TOOLS))
+    count = 1 + choices.below(3)
+    made = make(choices)
+    if made is None:
+        return "nothing"
+    try:
+        ps.checker.check_model(made.model, full_check=True)
+    except ps.CheckError:
+        if not any(list(bodies(node)) for function in made.model.functions for node in function.node):
+            raise
+        return "nothing"  # a branch of a function that did not run does not fit the call
+    before = ps.dumps(made.model)
+    wanted = [_run(made.model, feed) for feed in made.feeds]
+    sampled = zlib.crc32(data) % SAMPLE == 0
+    names = list(TOOLS)
+    words = []
+    for at in range(count):
+        name = names[(first + at) % len(names)]
+        words.append(f"{name} {_through(name, made, choices, wanted, sampled)}")
+        if ps.dumps(made.model) != before:
+            raise Violation(f"{name}: the given model changes")
+    return ", ".join(words)
+
+
+def _through(name: str, made: Made, choices: Choices, wanted: Sequence[Sequence[Array]], sampled: bool) -> str:
+    with empty_folder() as folder:
+        try:
+            result = TOOLS[name](made, choices, folder)
+        except (ps.version_converter.ConversionError, ValueError) as error:
+            if name in REFUSES and not isinstance(error, (ps.CheckError, EvaluationError)):
+                return "refused"
+            raise Violation(f"{name}: refused by {type(error).__name__}: {_words(error)}") from error
+        if result is None:
+            return "none"
+        try:
+            ps.checker.check_model(result.model, full_check=True)
+        except ps.CheckError as error:
+            raise Violation(f"{name}: the result is not valid: {_words(error)}") from error
+        _compared(name, made, result, wanted)
+        if name == "infer":
+            _true(made, result.model)
+        if sampled:
+            _by_runtime(name, made, result)
+    return result.word
+
+
+REFUSES = ("convert", "convert and back", "quantize", "inline standard")
+"""Tools that may say that they cannot: an opset without the operator, a type that the opset lacks."""
+
+
+def _words(error: Exception) -> str:
+    """The message without names and numbers, so that findings of one kind look the same."""
+    text = "".join(" " if letter.isdigit() else letter for letter in str(error))
+    return " ".join(text.split())[:160]
+
+
+def _run(model: ps.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+    found: list[Array] = ReferenceEvaluator(model).run(None, feed)
+    return found
+
+
+def _compared(name: str, made: Made, result: Result, wanted: Sequence[Sequence[Array]]) -> None:
+    evaluator = ReferenceEvaluator(result.model)
+    outputs = [item.name or "" for item in made.model.graph.output]
+    asked = [result.outputs.get(output, output) for output in outputs]
+    if not result.outputs and evaluator.output_names != outputs:
+        raise Violation(f"{name}: other outputs")
+    for at, feed in enumerate(made.feeds):
+        try:
+            found = evaluator.run(asked, _feed(feed, result, evaluator.input_names))
+        except EvaluationError as error:
+            raise Violation(f"{name}: the result does not run: {_words(error)}") from error
+        for output, mine, theirs in zip(outputs, found, wanted[at], strict=True):
+            broken = difference(mine, theirs, result.promise == EXACT and made.exact[output])
+            if broken:
+                raise Violation(f"{name}: {broken}")
+
+
+def _feed(feed: Mapping[str, Array], result: Result, inputs: Sequence[str]) -> dict[str, Array]:
+    found = {new: array for name, array in feed.items() for new in result.inputs.get(name, [name])}
+    return {name: array for name, array in found.items() if name in inputs}
+
+
+def difference(mine: Array, theirs: Array, exact: bool) -> str:
+    """How two results differ, or "": to the bit of a zero's sign where they are to be exact."""
+    if mine.dtype != theirs.dtype:
+        return f"another type: {mine.dtype} and {theirs.dtype}"
+    if mine.shape != theirs.shape:
+        return "another shape"
+    if mine.dtype.kind != "f":
+        return "" if np.array_equal(mine, theirs) else "other numbers"
+    if exact:
+        same = np.array_equal(mine, theirs, equal_nan=True)
+        return "" if same and np.array_equal(np.signbit(mine), np.signbit(theirs)) else "other numbers, of exact ones"
+    most = TOLERANCE[str(mine.dtype)]
+    largest = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=1.0))
+    close = np.allclose(mine.astype(np.float64), theirs.astype(np.float64), most, most * largest, equal_nan=True)
+    return "" if close else "other numbers"
+
+
+def _true(made: Made, model: ps.ModelProto) -> None:
+    """What inference says of a value is so, at each size."""
+    for item in (*model.graph.value_info, *model.graph.output):
+        value, kind = made.values.get(item.name or ""), item.type.tensor_type if item.type is not None else None
+        if value is None or kind is None or kind.shape is None:
+            continue
+        if len(kind.shape.dim) != value.rank:
+            raise Violation("infer: another rank")
+        for n, array in zip(SIZES, value.arrays, strict=True):
+            for dim, size in zip(kind.shape.dim, array.shape, strict=True):
+                said = _size(dim, n)
+                if said is not None and said != size:
+                    raise Violation("infer: another size")
+
+
+def _size(dim: ps.TensorShapeProto.Dimension, n: int) -> int | None:
+    if dim.dim_value is not None:
+        return dim.dim_value if dim.dim_value >= 0 else None
+    said = parse(str(dim.dim_param), frozenset({"n"})) if dim.dim_param else None
+    if said is None or isinstance(said, int):
+        return said
+    number = said.replaced({"n": n})
+    return number if isinstance(number, int) else None
+
+
+def _by_runtime(name: str, made: Made, result: Result) -> None:
+    """ONNX Runtime computes the same of both, where it takes the model as it was."""
+    first = session(ps.dumps(made.model))
+    if first is None:
+        return
+    inline = io.BytesIO()  # the runtime takes no shapes from external data
+    ps.save(result.model, inline, external_data=False)
+    second = session(inline.getvalue())
+    if second is None:
+        if name in ("convert", "convert and back", "inline standard", "quantize"):
+            return  # to an opset or a type that the runtime has no kernel of
+        raise Violation(f"{name}: ONNX Runtime takes the model as it was, and not as it is")
+    outputs = [item.name or "" for item in made.model.graph.output]
+    for feed in made.feeds:
+        given = {item.name for item in first.get_inputs()}
+        try:
+            theirs = first.run(outputs, {key: array for key, array in feed.items() if key in given})
+        except _failures():
+            return
+        names = [item.name for item in second.get_inputs()]
+        mine = second.run([result.outputs.get(output, output) for output in outputs], _feed(feed, result, names))
+        for one, other in zip(mine, theirs, strict=True):
+            broken = difference(np.asarray(one), np.asarray(other), False)
+            if broken:
+                raise Violation(f"{name}: in ONNX Runtime {broken}")
+
+
+def session(model: bytes) -> Any:
+    """A session without optimizations; None where the runtime does not take the model, or is not there."""
+    runtime = _runtime()
+    if runtime is None:
+        return None
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except _failures():
+        return None
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """How ONNX Runtime says that it has no kernel, or that one does not take the numbers."""
+    found = _runtime().capi.onnxruntime_pybind11_state
+    return found.NotImplemented, found.Fail, found.InvalidGraph, found.RuntimeException, found.InvalidArgument
+
+
+@cache
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    return onnxruntime
+
+
+def seeds() -> list[bytes]:
+    """Streams that choose at random."""
+    rng = Random(38)
+    return [bytes([at % len(TOOLS), 255]) + rng.randbytes(1200) for at in range(200)]
+
+
+def told(data: bytes) -> list[str]:
+    """The graph of an input, as text."""
+    from proto_schema.printer import to_text
+
+    choices = Choices(data)
+    choices.bytes(2)
+    made = make(choices)
+    return [] if made is None else to_text(made.model).splitlines()
+
+
+HARNESS = Harness(
+    "meaning",
+    "a tool that makes a model of a model keeps what it computes",
+    Violation,
+    check,
+    seeds,
+    longest=2400,
+    head=2,
+    told=told,
+)
