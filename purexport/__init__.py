@@ -16,28 +16,27 @@ from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
     from purexport import distributed, operators, symbolic_helper
-    from purexport.captured import CapturedModel, capture
     from purexport.comparison.result import Comparison
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
     from purexport.frontends.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.language.model import language_model
     from purexport.options import OperatorExportTypes, TrainingMode
-    from purexport.pipeline import export, export_to_pretty_string
+    from purexport.pipeline import CapturedModel, capture, export, export_to_pretty_string
     from purexport.program import ONNXProgram, Report
     from purexport.side_by_side import compare
     from purexport.weights.checkpoint import Checkpoint
 
 # each name and its module, which is imported when the name is first used
 _ROOMS = {
-    "CapturedModel": "captured",
+    "CapturedModel": "pipeline",
     "Checkpoint": "weights.checkpoint",
     "Comparison": "comparison.result",
     "ONNXProgram": "program",
     "OperatorExportTypes": "options",
     "Report": "program",
     "TrainingMode": "options",
-    "capture": "captured",
+    "capture": "pipeline",
     "compare": "side_by_side",
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",

@@ -20,6 +20,7 @@ import torch
 import proto_schema.errors
 import purexport
 import purexport.errors
+from proto_schema.budget import Budget
 from proto_schema.checker import check_model
 from proto_schema.helper import make_graph, make_model, make_node, make_tensor_value_info
 from proto_schema.numpy_helper import to_array
@@ -218,6 +219,9 @@ TOOLKIT: dict[str, Callable[[], Any]] = {
     "not-computable": lambda: ReferenceEvaluator(
         model_of(make_node("LpNormalization", ["x"], ["y"], name="unit", axis=9))
     ).run(None, {"x": np.ones(3, np.float32)}),
+    "budget-spent": lambda: ReferenceEvaluator(model_of(make_node("Softmax", ["x"], ["y"], name="unit"))).run(
+        None, {"x": np.ones(64, np.float32)}, budget=Budget(256, 10**9)
+    ),
     "operator-unknown": lambda: ReferenceEvaluator(model_of(make_node("Unit", ["x"], ["y"], name="unit"))),
     "not-the-syntax": lambda: parse_node("y = MatMul[X, W]"),
     "cannot-convert": lambda: convert_version(model_of(make_node("StringConcat", ["x", "x"], ["y"], name="join")), 13),

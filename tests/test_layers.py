@@ -46,7 +46,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "comparison": ("comparison", "program lowering frontends graph functionalize fx shapes facts aten base toolkit"),
     "compat": ("compat", "program lowering frontends graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
-        "pipeline captured stages side_by_side",
+        "pipeline stages side_by_side",
         "helpers compat comparison program weights.model lowering frontends weights graph functionalize fx shapes "
         "facts aten base toolkit",
     ),

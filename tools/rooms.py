@@ -108,6 +108,12 @@ ROOMS = {
         "proto_schema/shape_inference_official lowering/core/inferring",
     ),
     "compute": _room("proto_schema/compute/*", "compute/{versions,networks,evaluator,random_nodes,every_operator}"),
+    "compute.microsoft": _room("proto_schema/compute/microsoft/*", "compute/{microsoft,every_operator}"),
+    "budget": _room(
+        "proto_schema/{budget,npy}",
+        "proto_schema/budget weights/npy",
+        "proto_schema/calibration",
+    ),
     "compute.images": _room("proto_schema/compute/images/*", "compute/{networks,random_nodes,every_operator}"),
     "compute.ml": _room("proto_schema/compute/ml/*", "compute/{networks,random_nodes,every_operator}"),
     "compute.nn": _room("proto_schema/compute/nn/*", "compute/{networks,random_nodes,every_operator}"),
@@ -120,14 +126,19 @@ ROOMS = {
     "conversion.adapters": _room(
         "proto_schema/conversion/adapters/*", "proto_schema/{version_converter,version_converter_cases}"
     ),
-    "quantization": _room("proto_schema/quantization/*", "proto_schema/{quantization,experts} quantized_export"),
+    "quantization": _room(
+        "proto_schema/quantization/*", "proto_schema/{quantization,quantization_homes,experts} quantized_export"
+    ),
     "calibration": _room("proto_schema/calibration/*", "proto_schema/calibration"),
     "graphs": _room(
         "proto_schema/{compose,inliner} proto_schema/{graphs,inlining}/*",
         "proto_schema/{compose,inliner,utils}",
         "proto_schema/bundled",
     ),
-    "simplification": _room("proto_schema/simplification/*", "proto_schema/simplification cli/run_and_simplify"),
+    "simplification": _room(
+        "proto_schema/simplification/*",
+        "proto_schema/{simplification,negative_sizes} cli/run_and_simplify",
+    ),
     "text": _room(
         "proto_schema/{text,printer,parser} proto_schema/syntax/*", "proto_schema/{text,parser}", "proto_schema/bundled"
     ),
@@ -137,7 +148,7 @@ ROOMS = {
     ),
     # purexport
     "export": _room(
-        "purexport/{__init__,__main__,captured,dtypes,lock,operators,options,pipeline,program,progress,version}",
+        "purexport/{__init__,__main__,dtypes,lock,operators,options,pipeline,program,progress,version}",
         "options captured progress export export_limits dtypes verification compat/program",
         "errors frontends/bad_input",
     ),
@@ -163,7 +174,7 @@ ROOMS = {
     ),
     "fusion": _room("purexport/fusion/*", "language/fusion", "language/{caches,language_model}"),
     "language": _room(
-        "purexport/language/*", "language/{llamacpp,adapters,caches,several,language_model}", "models/decoders"
+        "purexport/language/*", "language/{config,llamacpp,adapters,caches,several,language_model}", "models/decoders"
     ),
     "frontends.core": _room(
         "purexport/frontends/* purexport/frontends/core/*",

@@ -128,8 +128,8 @@ Frame = tuple[str, int]  # file and line
 # The folders of this package whose functions are on the stack between the user's line and torch during a capture.
 _ROOMS = ("aten", "frontends", "compat", "stages", "torch_patches")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_ENTRY, _CAPTURED = (os.path.join(_PACKAGE, name) for name in ("pipeline.py", "captured.py"))
-_OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), _ENTRY, _CAPTURED, "<eval_with_key>")
+_ENTRY = os.path.join(_PACKAGE, "pipeline.py")
+_OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), _ENTRY, "<eval_with_key>")
 _TORCHS = ("/torch/", "\\torch\\")
 INSIDE_TORCH = (*_TORCHS, *_OURS)
 

@@ -191,7 +191,7 @@ FAMILIES: tuple[Family, ...] = (
                 "weights-unreadable",
                 "A checkpoint is malformed, or unsafe to read.",
                 "Save it again; the message says where it is broken.",
-                "a.npy: it does not begin as numpy's versions 1 to 3 of the format do",
+                "a.npy: its header asks for 96 bytes of data, but 80 follow",
             ),
             Code(
                 "weights-do-not-fit",
@@ -261,6 +261,13 @@ FAMILIES: tuple[Family, ...] = (
                 "Compare the inputs that the message lists with the specification of the operator.",
                 "node 'unit' (LpNormalization) cannot be computed: axis 9 is outside of a tensor of rank 1. Its inputs "
                 "are float[3]; compare them with the specification of LpNormalization",
+            ),
+            Code(
+                "budget-spent",
+                "`BudgetError`: a node asks for more work or memory than the budget of the run has left.",
+                "Give the run more with `--budget` (`budget=` in Python), if you trust the file.",
+                "node 'unit' (Softmax) is past the budget: it needs 1792 bytes of memory, and the budget is 256 bytes. "
+                "Give the run more with --budget (budget= in Python)",
             ),
             Code(
                 "operator-unknown",

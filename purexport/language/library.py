@@ -13,7 +13,7 @@ from purexport.errors import ExportError
 def library(module: str = "") -> Any:
     """transformers, or a module of it.  Raises ExportError where it is not installed."""
     try:
-        return importlib.import_module(f"transformers.{module}".rstrip("."))
+        importlib.import_module("transformers")
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise
@@ -21,6 +21,7 @@ def library(module: str = "") -> Any:
             "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
             code="needs-transformers",
         ) from error
+    return importlib.import_module(f"transformers.{module}".rstrip("."))
 
 
 @contextmanager

@@ -411,7 +411,7 @@ class Round:
                 self.wrong.append(f"the change of {editor.kind} {editor.key} is lost")
 
     def _judge_order(self, order: Order, allowed: set[int]) -> None:
-        fine = {*map(str, allowed), "ExternalDataError"}
+        fine = {*map(str, allowed), "ExternalDataError", "UnreadableDataError"}
         if order.target not in self.before:
             fine.add("FileNotFoundError")
         if odd := set(order.seen) - fine:
@@ -502,7 +502,7 @@ def one_location(this: Round) -> None:
 
 def referring(this: Round) -> None:
     """One model refers to the data of another, which is written meanwhile."""
-    this.refusals = ("ExternalDataError", "EncodeError")
+    this.refusals = ("ExternalDataError", "UnreadableDataError", "EncodeError")
     first = this.lay_out("m.onnx", this.chance.choice(["external", "shards", "location"]), OLD)
     for index in range(this.chance.randint(1, 4)):
         this.orders.append(Order(this.chance.choice(list(SAVES)), first, OLD + 1 + index))
