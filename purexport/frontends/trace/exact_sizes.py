@@ -27,11 +27,14 @@ NAMES = _SMOOTH | _STEEP
 _TAKING = frozenset(
     [
         *("full", "full_like", "new_full", "fill", "fill_", "fill_diagonal_", "scalar_tensor", "__setitem__"),
-        *("tensor", "as_tensor", "asarray", "new_tensor", "arange", "linspace", "logspace"),
+        *("arange", "linspace", "logspace"),
         *("masked_fill", "masked_fill_", "index_fill", "index_fill_", "constant_pad_nd"),
         *("threshold", "_threshold", "threshold_", "hardtanh", "hardtanh_", "pad", "scatter", "scatter_"),
     ]
 )
+
+# the functions that take a list of numbers so, and a tensor with its dtype where they are given none
+_LITERALS = frozenset(["tensor", "as_tensor", "asarray", "new_tensor"])
 
 
 class ExactSizes:
@@ -50,12 +53,15 @@ class ExactSizes:
         Beside a double, or in a function whose result does not take its dtype from the number.
         """
         items = (*args, *kwargs.values())
-        if not self.found or not (name in _TAKING or any(map(_is_double, items))):
+        if not self.found:
+            return args, kwargs
+        taking = name in _TAKING or (name in _LITERALS and (kwargs.get("dtype") or any(map(_is_list, items))))
+        if not taking and not any(map(_is_double, items)):
             return args, kwargs
         return tuple(map(self._exact, args)), {key: self._exact(item) for key, item in kwargs.items()}
 
     def _exact(self, item: Any) -> Any:
-        if type(item) in (list, tuple):
+        if _is_list(item):
             return type(item)(map(self._exact, item))
         return self.of(item) if isinstance(item, torch.Tensor) else item
 
@@ -89,6 +95,10 @@ class ExactSizes:
 
     def _double(self, item: Any) -> Any:
         return self.of(item).to(torch.float64) if isinstance(item, torch.Tensor) else item
+
+
+def _is_list(item: Any) -> bool:
+    return type(item) in (list, tuple)
 
 
 def _is_double(item: Any) -> bool:
