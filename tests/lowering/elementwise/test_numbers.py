@@ -47,7 +47,7 @@ ROWS = [
     # torch.jit.script alone takes these of a number that follows from a size
     Row(
         "functions-of-numbers",
-        torch.jit.script(functions_of_numbers),
+        functions_of_numbers,
         f32(5, 3),
         dynamic=AXES,
         opsets=FEW,
