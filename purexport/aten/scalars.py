@@ -44,6 +44,13 @@ def _int(a: Any) -> int:
     return math.trunc(a) if hasattr(a, "__sym_float__") else int(a)
 
 
+def _bool(a: Any) -> Any:
+    # and so would `bool`
+    if hasattr(a, "__sym_not__"):
+        return a
+    return a != 0 if hasattr(a, "__sym_float__") else bool(a)
+
+
 _SCALARS: dict[str, Callable[..., Any]] = {
     "aten::add": _add,
     "aten::sub": _sub,
@@ -71,10 +78,11 @@ _SCALARS: dict[str, Callable[..., Any]] = {
     "aten::round": round,
     "aten::Int": _int,
     "aten::Float": float,
-    "aten::Bool": bool,
+    "aten::Bool": _bool,
     "aten::ScalarImplicit": lambda a: a,
     "aten::IntImplicit": int,
     "aten::FloatImplicit": float,
+    "prim::abs": abs,
     "prim::max": max,
     "prim::min": min,
 }

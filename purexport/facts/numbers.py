@@ -28,6 +28,8 @@ def _arange(*, end: Any, start: Any = 0, step: Any = 1, dtype: torch.dtype | Non
 
 def _range(*, start: Any, end: Any, step: Any = 1, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
     """torch's own function fixes the bounds.  `end` is included where a step meets it."""
+    if dtype is not None and not dtype.is_floating_point:  # torch truncates all three first
+        start, end, step = (math.trunc(item) if isinstance(item, float) else item for item in (start, end, step))
     bounds = (start, end, step)
     if not any(isinstance(item, (torch.SymInt, torch.SymFloat)) for item in bounds):
         return torch.empty(math.floor((end - start) / step) + 1, dtype=dtype)

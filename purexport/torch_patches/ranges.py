@@ -6,6 +6,7 @@ call, so the function itself is replaced.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,8 +22,11 @@ def range_of_torch() -> Any:
 
 
 @contextmanager
-def range_recorded(is_size: Callable[[torch.Tensor], bool]) -> Iterator[None]:
-    """Inside, `torch.range` of sizes is computed with operators under the tracer; `is_size` says what a size is.
+def range_recorded(
+    is_size: Callable[[torch.Tensor], bool], exact: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[None]:
+    """Inside, `torch.range` of sizes is computed with operators under the tracer; `is_size` says what a size is, and
+    `exact` gives a number that follows from sizes in float64.
 
     This is set in the whole process.  Outside of a trace, and without a size among the bounds, torch's own runs.
     """
@@ -36,10 +40,12 @@ def range_recorded(is_size: Callable[[torch.Tensor], bool]) -> Iterator[None]:
             named = kwargs if out is None else {**kwargs, "out": out}
             return original(start, end, step, **named)
         dtype = kwargs.pop("dtype", None) or torch.get_default_dtype()
-        first, last, width = (_double(item) for item in (start, end, step))
+        first, last, width = (_double(item, exact) for item in (start, end, step))
+        if not dtype.is_floating_point:  # torch truncates all three first
+            first, last, width = map(_truncated, (first, last, width))
         count = torch.floor((last - first) / width).to(torch.int64) + 1
         steps: Any = torch.arange(count, device=kwargs.get("device"))  # type: ignore[call-overload]
-        return (steps * width + first).to(dtype)
+        return (steps.to(torch.float64) * width + first).to(dtype)
 
     torch.range = range
     try:
@@ -48,5 +54,9 @@ def range_recorded(is_size: Callable[[torch.Tensor], bool]) -> Iterator[None]:
         torch.range = original
 
 
-def _double(bound: Any) -> Any:
-    return bound.to(torch.float64) if isinstance(bound, torch.Tensor) else float(bound)
+def _double(bound: Any, exact: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    return exact(bound).to(torch.float64) if isinstance(bound, torch.Tensor) else float(bound)
+
+
+def _truncated(bound: Any) -> Any:
+    return torch.trunc(bound) if isinstance(bound, torch.Tensor) else float(math.trunc(bound))

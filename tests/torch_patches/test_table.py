@@ -41,7 +41,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "applied_by": (handler,),
     "forward_handed_to": (handler, [Twice]),
     "rounding_recorded": (lambda tensor: True,),
-    "range_recorded": (lambda tensor: True,),
+    "range_recorded": (lambda tensor: True, lambda tensor: tensor),
     "left_whole_by_dynamo": ([Twice],),
 }
 

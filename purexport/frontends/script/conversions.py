@@ -37,11 +37,12 @@ def to_number(machine: Recorder, cast: Any, operand: Any, source: Source) -> Any
     return value
 
 
-def to_tensor(machine: Recorder, number: Any, source: Source) -> Value:
-    """A zero-dim tensor of a number."""
+def to_tensor(machine: Recorder, number: Any, source: Source, exact: bool = False) -> Value:
+    """A zero-dim tensor of a number; with `exact` a float is a float64, and not the default dtype."""
     kind = number_kind(number)
-    args = {"s": number, "dtype": NUMBER_DTYPES[kind], "layout": None, "device": None, "pin_memory": None}
-    return machine.emit("aten::scalar_tensor", args, torch.empty((), dtype=NUMBER_DTYPES[kind]), source)
+    dtype = torch.float64 if exact and kind is float else NUMBER_DTYPES[kind]
+    args = {"s": number, "dtype": dtype, "layout": None, "device": None, "pin_memory": None}
+    return machine.emit("aten::scalar_tensor", args, torch.empty((), dtype=dtype), source)
 
 
 def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Source) -> Value:
@@ -50,11 +51,12 @@ def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Sou
         with machine.shapes.outside():
             made = torch.tensor(_plain(data), dtype=dtype)
         return machine.constant(made)
-    value = _stacked(machine, data, source)
+    # a number is rounded once: 28.999999999999996 is 28 as an int64, and as a float32 it is 29
+    value = _stacked(machine, data, source, exact=dtype is not None)
     return value if dtype is None else cast(machine, value, dtype, source)
 
 
-def _stacked(machine: Recorder, data: Any, source: Source) -> Value:
+def _stacked(machine: Recorder, data: Any, source: Source, exact: bool) -> Value:
     if isinstance(data, ScriptList) and data.value is not None:
         if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
             raise ExportError(
@@ -63,10 +65,10 @@ def _stacked(machine: Recorder, data: Any, source: Source) -> Value:
             )
         return data.value
     if not isinstance(data, (list, tuple)):
-        return to_tensor(machine, data, source) if number_kind(data) is not None else data
-    items = [_stacked(machine, item, source) for item in data]
+        return to_tensor(machine, data, source, exact) if number_kind(data) is not None else data
+    items = [_stacked(machine, item, source, exact) for item in data]
     dtypes = {item.tensor.dtype for item in items}
-    widest = next(kind for kind in (torch.float32, torch.int64, torch.bool, *dtypes) if kind in dtypes)
+    widest = next(kind for kind in (torch.float64, torch.float32, torch.int64, torch.bool, *dtypes) if kind in dtypes)
     items = [cast(machine, item, widest, source) for item in items]
     stacked: Value = machine.record("aten::stack", {"tensors": items, "dim": 0}, source)
     return stacked

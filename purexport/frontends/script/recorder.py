@@ -240,6 +240,8 @@ class Recorder:
             type_ = TensorType(self._integers_of(args["self"], source), None)
         call = Call(target, args, [Value(type_)], source)
         self._refuse_new_shape(call)
+        if kind in (int, float) and self._is_held_fixed(call):
+            return self.emit(target, args, self.shapes.unknown(kind), source)
         try:
             results = self.shapes.evaluate(call, self.fakes.__getitem__)
         except ExportError:
@@ -269,6 +271,14 @@ class Recorder:
         made = self.value(result)
         self.add(replace(call, outputs=[made]))
         return made
+
+    def _is_held_fixed(self, call: Call) -> bool:
+        """Whether torch would take the example's number of a float that follows from sizes, as `math.exp` does."""
+        if scalars.is_scalar_operator(call.base) or any(map(_is_tensor, call.args.values())):
+            return False
+        return any(
+            isinstance(self.fakes[item], torch.SymFloat) for item in call.args.values() if isinstance(item, Value)
+        )
 
     def _integers_of(self, value: Value, source: Source) -> torch.dtype:
         """The dtype of a quantized tensor's integers."""

@@ -32,9 +32,18 @@ def _made_of_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     data = args[position] if len(args) > position else kwargs.get("data", kwargs.get("obj"))
     if not isinstance(data, (list, tuple)) or not any(_is_traced(item, is_size) for item in _leaves(data)):
         return None
-    with untraced():
-        example = function(*args, **kwargs)
+    with untraced():  # torch makes no integers of a list with float tensors, only of one with float numbers
+        numbers = _numbers(data)
+        given = (*args[:position], numbers, *args[position + 1 :]) if len(args) > position else args
+        named = {key: numbers if item is data else item for key, item in kwargs.items()}
+        example = function(*given, **named)
     return _stacked(data, example)
+
+
+def _numbers(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_numbers(item) for item in data]
+    return data.item() if isinstance(data, torch.Tensor) and not data.dim() else data
 
 
 def _leaves(data: Any) -> list[Any]:
@@ -151,6 +160,26 @@ def _orders(sizes: Sequence[int], steps: Sequence[int]) -> Iterator[list[int]]:
     yield sorted(axes, key=lambda axis: (steps[axis], sizes[axis] != 1))
 
 
+def _padded(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> torch.Tensor | None:
+    """`pad` with a number that follows from sizes, which torch takes for a Python number."""
+    names = ("input", "pad", "mode", "value")
+    given = {"mode": "constant", "value": None, **dict(zip(names, args, strict=False)), **kwargs}
+    if given["mode"] != "constant" or not _is_traced(given["value"], is_size):
+        return None
+    return torch.constant_pad_nd(given["input"], given["pad"], given["value"])
+
+
+def _scattered(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
+    """`x.scatter(dim, index, n)`: torch would take the number for a tensor of sources."""
+    names = ("input", "dim", "index", "src")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    number = given.pop("value", given.pop("src", None))
+    if not _is_traced(number, is_size):
+        return None
+    target, dim, index = (given.pop(name) for name in names[:3])
+    return function(target, dim, index, torch.full_like(index, number, dtype=target.dtype), **given)
+
+
 def _steps(sizes: Sequence[Any], inner: Sequence[int]) -> list[Any]:
     """How far apart in memory the elements along each axis are: the product of the sizes of the axes inside of it."""
     found: list[Any] = [1 for _ in sizes]
@@ -170,6 +199,8 @@ _FORMS: dict[str, Form] = {
     "tolist": _listed,
     "interpolate": _interpolated,
     "stride": _strides,
+    "pad": _padded,
+    **dict.fromkeys(("scatter", "scatter_"), _scattered),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
 }
 NAMES = frozenset(_FORMS)

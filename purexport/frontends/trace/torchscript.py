@@ -165,7 +165,7 @@ def trace(
             conversions_recorded(namespaces, visible.conversions()),
             module_paths(scopes),
             rounding_recorded(sized),
-            range_recorded(sized),
+            range_recorded(sized, visible.exact.of),
         ):
 
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -297,6 +297,7 @@ class _Visible:
             return function(*args, **kwargs)
         before = len(self.caught)
         name = getattr(function, "__name__", "")
+        args, kwargs = self.exact.given(name, args, kwargs)
         if self.rows.runs:
             self.rows.writes(name, args, kwargs)
         if self.has_other_form(function, name) or prepacked.holds_object((*args, *kwargs.values())):

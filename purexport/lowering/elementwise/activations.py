@@ -94,8 +94,8 @@ def hardswish(op: Emitter, self: Value) -> Value:
 @lower("aten::leaky_relu")
 def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
     """aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor"""
-    if self.dtype == dtypes.DOUBLE and isinstance(negative_slope, (int, float)):  # the attribute is a float32
-        return op.Where(op.Less(self, 0.0), op.Mul(self, float(negative_slope)), self)
+    if self.dtype == dtypes.DOUBLE or isinstance(negative_slope, Value):  # the attribute is a float32 and known
+        return op.Where(op.Less(self, 0.0), op.Mul(self, op.like(negative_slope, self)), self)
     return op.LeakyRelu(self, alpha=negative_slope)
 
 
@@ -118,11 +118,11 @@ def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: A
 
     `scale * x` above zero, `scale * alpha * (exp(input_scale * x) - 1)` below. ONNX Elu has `alpha` only.
     """
-    if not isinstance(input_scale, Value) and input_scale < 0:
+    if isinstance(input_scale, Value) or input_scale < 0:
         # a negative factor makes the argument positive, where ONNX Elu would return the argument itself
         bend = op.Mul(expm1(op, op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, bend)
-    elif self.dtype == dtypes.DOUBLE:  # the attribute would be rounded to float32
+    elif self.dtype == dtypes.DOUBLE or isinstance(alpha, Value):  # the attribute would be rounded to float32
         negative = op.Mul(op.Elu(op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
     elif input_scale == 1:
@@ -147,7 +147,8 @@ def celu(op: Emitter, self: Value, alpha: Any = 1) -> Value:
 
     elu with `input_scale = 1 / alpha`, as torch computes it.
     """
-    return elu(op, self, alpha=alpha, input_scale=1 / alpha)
+    inverse = op.Reciprocal(op.cast(alpha, dtypes.DOUBLE)) if isinstance(alpha, Value) else 1 / alpha
+    return elu(op, self, alpha=alpha, input_scale=inverse)
 
 
 @lower("aten::softplus")
@@ -182,7 +183,8 @@ def softshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
 
     x moves towards zero by `lambd`, and between -lambd and lambd the result is zero. NaN stays NaN.
     """
-    return op.Sub(self, clamp(op, self, op.like(-lambd, self), op.like(lambd, self)))
+    bound = op.like(lambd, self)
+    return op.Sub(self, clamp(op, self, op.Neg(bound), bound))
 
 
 @lower("aten::hardshrink")

@@ -104,6 +104,24 @@ def sqrt(op: Emitter, a: Any) -> Value:
     return op.Sqrt(op.cast(a, dtypes.DOUBLE))
 
 
+@lower("aten::exp.int", "aten::exp.float", "aten::exp.Scalar")
+def exp(op: Emitter, a: Any) -> Value:
+    """aten::exp.int(int a) -> float"""
+    return op.Exp(op.cast(a, dtypes.DOUBLE))
+
+
+@lower("aten::log.int", "aten::log.float", "aten::log.Scalar")
+def log(op: Emitter, a: Any) -> Value:
+    """aten::log.int(int a) -> float"""
+    return op.Log(op.cast(a, dtypes.DOUBLE))
+
+
+@lower("aten::fabs.int", "aten::fabs.float", "aten::fabs.Scalar")
+def fabs(op: Emitter, a: Any) -> Value:
+    """aten::fabs.int(int a) -> float"""
+    return op.Abs(op.cast(a, dtypes.DOUBLE))
+
+
 @lower("aten::floor.int", "aten::floor.float", "aten::floor.Scalar")
 def floor_number(op: Emitter, a: Any) -> Value:
     """aten::floor.int(int a) -> int"""

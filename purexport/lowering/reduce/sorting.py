@@ -298,16 +298,21 @@ def bucketize_number(
 def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
     """aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor
 
-    Counts in bins of equal width; the last bin includes its upper edge. With both bounds 0 they are those of the data.
+    Counts in bins of equal width; the last bin includes its upper edge. Equal bounds stand for those of the data.
     """
     flat = _flat(op, self)
-    if min == max == 0:
-        low, high = op.ReduceMin(flat, keepdims=0), op.ReduceMax(flat, keepdims=0)
+    low, high = op.like(min, self), op.like(max, self)
+    computed = isinstance(min, Value) or isinstance(max, Value)
+    if computed or min == max:
+        least, most = op.ReduceMin(flat, keepdims=0), op.ReduceMax(flat, keepdims=0)
+        if computed:
+            first, last = (op.like(bound, Value(dtypes.DOUBLE)) for bound in (min, max))
+            differ = op.Or(op.Less(first, last), op.Greater(first, last))
+            low, high = op.Where(differ, low, least), op.Where(differ, high, most)
+        else:
+            low, high = least, most
         alone = op.cast(op.Not(op.Less(low, high)), self.dtype)
         low, high = op.Sub(low, alone), op.Add(high, alone)
-    else:
-        spread = 1 if min == max else 0
-        low, high = op.like(min - spread, self), op.like(max + spread, self)
     place = op.Floor(op.Div(op.Mul(op.Sub(flat, low), op.like(bins, self)), op.Sub(high, low)))
     last = op.like(bins - 1, self)
     place = op.Where(op.Greater(place, last), last, place)

@@ -159,7 +159,8 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     """aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
 
-    As many steps as fit before `end`; their number is computed in double, as in torch.
+    As many steps as fit before `end`; their number is computed in double, as in torch.  For an int64 result torch
+    truncates all three before that, for one of other integers only the start and the step, after it.
     """
     if not any(isinstance(item, Value) and item.const is None for item in (start, end, step)):
         known = [
@@ -167,6 +168,8 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
             for item in (start, end, step)
         ]
         return _known_steps(op, known)
+    if op.result_dtype == dtypes.INT64:
+        start, end, step = (_truncated(op, item) for item in (start, end, step))
     if all(map(_is_integer, (start, end, step))):
         counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
         return op.cast(counted, op.result_dtype)
@@ -185,9 +188,11 @@ def range_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = No
     """aten::range.step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
 
-    `end` is included where a step meets it.
+    `end` is included where a step meets it.  For integers torch truncates all three first.
     """
     double = Value(dtypes.DOUBLE)
+    if not dtypes.is_floating(op.result_dtype):
+        start, end, step = (_truncated(op, item) for item in (start, end, step))
     first, last, width = (op.like(item, double) for item in (start, end, step))
     count = op.Add(op.cast(op.Floor(op.Div(op.Sub(last, first), width)), dtypes.INT64), op.const(1))
     steps = op.Mul(op.cast(iota(op, op.known(count)), dtypes.DOUBLE), width)
@@ -196,6 +201,10 @@ def range_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = No
 
 def _is_integer(bound: Any) -> bool:
     return not (dtypes.is_floating(bound.dtype) if isinstance(bound, Value) else isinstance(bound, float))
+
+
+def _truncated(op: Emitter, bound: Any) -> Any:
+    return op.cast(bound, dtypes.INT64) if isinstance(bound, Value) else int(bound)
 
 
 def _known_steps(op: Emitter, bounds: Sequence[Any]) -> Value:
@@ -229,7 +238,7 @@ def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -
 def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
     double = Value(dtypes.DOUBLE)
     if not dtypes.is_floating(op.result_dtype):  # torch truncates the bounds then
-        start, end = (op.cast(item, dtypes.INT64) if isinstance(item, Value) else int(item) for item in (start, end))
+        start, end = _truncated(op, start), _truncated(op, end)
     first, last = op.like(start, double), op.like(end, double)
     number = op.like(steps, double)
     place = op.cast(iota(op, op.known(steps)), dtypes.DOUBLE)

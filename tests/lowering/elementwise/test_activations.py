@@ -68,6 +68,22 @@ ROWS = [
     Row("logit", torch.logit, f32(9, low=0.1, high=0.9)),
     Row("logit-eps", lambda x: torch.logit(x, 0.1), f32(9, low=0, high=1)),
     Row("special-logit", torch.special.logit, f32(9, low=0.1, high=0.9)),
+    Row(
+        "of-computed-numbers",
+        lambda x: (
+            functional.leaky_relu(x, x.size(0) * 0.5),
+            functional.elu(x, x.size(0) / 3),
+            functional.celu(x, x.size(0) * 0.5),
+            functional.celu(x, -x.size(0) * 1.5),
+            functional.softshrink(x, x.size(0) / 8),
+            functional.hardshrink(x, x.size(0) / 8),
+            functional.softplus(x, x.size(0) * 0.5),
+        ),
+        f32(4, low=-2, high=2),
+        dynamic={0: {0: "n"}},
+        sizes={"n": 1},
+        every=(3, 7),
+    ),
 ]
 
 

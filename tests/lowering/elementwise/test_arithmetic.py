@@ -267,7 +267,49 @@ ANGLES = [
     Row("heaviside", torch.heaviside, values([-1.0, 0.0, 2.0, NAN]), f32(4)),
 ]
 
-ROWS = [*SAME, *TO_FLOAT, *INTEGERS, *ARITHMETIC, *NUMBERS, *DIVISION, *ROUNDING, *POWERS, *LOGARITHMS, *ANGLES]
+# numbers that follow from a size, beside tensors of other dtypes
+ANY = {0: {0: "n"}}
+COMPUTED = [
+    *(
+        Row(
+            f"computed-{inputs.dtype}".replace("torch.", ""),
+            lambda x: (
+                x + x.size(0) * 0.5,
+                x * (x.size(0) / 3),
+                x / (-x.size(0) * 1.5),
+                torch.pow(x, x.size(0) * 0.5),
+                torch.floor_divide(x, x.size(0) * 0.5),
+                torch.remainder(x, -x.size(0) * 1.5),
+                torch.rsub(x, x.size(0) * 2 + 0.5, alpha=2),
+            ),
+            inputs,
+            dynamic=ANY,
+            sizes={"n": 1},
+            every=(3, 7),
+        )
+        for inputs in (i64(4, low=1, high=9), u8(4, low=1, high=9), f16(4, low=1, high=3))
+    ),
+    Row(
+        "computed-factors",
+        lambda x, y: (
+            torch.add(x, y, alpha=x.size(0) * 0.5),
+            torch.sub(x, x, alpha=-x.size(0) * 1.5),
+            torch.addcmul(x, x, x, value=x.size(0) / 3),
+            torch.lerp(x, x * 2, x.size(0) * 0.29),
+        ),
+        f64(4),
+        f64(4),
+        dynamic="batch",
+        sizes={"batch": 1},
+        every=(100,),
+        trap="beside doubles a number is a double, of which a float32 is 1e-8 away",
+    ),
+]
+
+ROWS = [
+    *(*SAME, *TO_FLOAT, *INTEGERS, *ARITHMETIC, *NUMBERS, *DIVISION, *ROUNDING, *POWERS, *LOGARITHMS, *ANGLES),
+    *COMPUTED,
+]
 
 
 @pytest.mark.parametrize(("row", "plan"), row_params(ROWS))

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional
 
 from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, u8, values
 from tests.row_plans import Plan, row_params, run_row
@@ -136,7 +137,67 @@ BOUNDS = [
     Row("fmax-int", torch.fmax, i64(5), i64(5), opsets=FEW),
 ]
 
-ROWS = [*ORDER, *NAMES, *KINDS, *LOGIC, *CHOICES, *BOUNDS]
+# numbers that follow from a size, beside tensors of other dtypes
+ANY = {0: {0: "n"}}
+COMPUTED = [
+    *(
+        Row(f"{name}-{inputs.dtype}".replace("torch.", ""), function, inputs, dynamic=ANY, sizes={"n": 1}, every=(3, 7))
+        for inputs in (i64(4, low=0), u8(4, high=9), f16(4))
+        for name, function in {
+            "compare": lambda x: (
+                x == x.size(0) * 0.5,
+                x != x.size(0) * 0.5,
+                x < x.size(0) / 3,
+                x <= x.size(0) / 2,
+                x > -x.size(0) * 1.5,
+                x >= x.size(0) * 2 - 3.5,
+            ),
+            "choose": lambda x: (
+                x.masked_fill(x > 2, x.size(0) * 1.5),
+                torch.where(x > 2, x, x.size(0) * 1.5),
+                torch.where(x > 2, -x.size(0) * 0.5, x),
+            ),
+            "bound": lambda x: (
+                torch.clamp(x, x.size(0) / 3, 7),
+                torch.clamp(x, -2.5, x.size(0) * 0.5),
+                torch.clamp_min(x, x.size(0) * 0.5),
+                torch.clamp_max(x, x.size(0) * 0.5 - 2),
+            ),
+        }.items()
+    ),
+    Row(
+        "threshold-truncated",
+        lambda x: (
+            functional.threshold(x, x.size(0) * 0.29, 2.5),
+            functional.threshold(x, 2.0, x.size(0) * 0.29),
+            functional.threshold(x, -x.size(0) * 0.5, -x.size(0) * 1.5),
+        ),
+        i64(4, low=-40, high=40),
+        dynamic=ANY,
+        sizes={"n": 100},
+        every=(3,),
+        trap="0.29 of 100 is 28.999999999999996, and in float32 it is 29",
+    ),
+    Row(
+        "hardtanh-truncated",
+        lambda x: (functional.hardtanh(x, 0.0, x.size(0) * 0.29), functional.hardtanh(x, -x.size(0) * 0.5, 30.5)),
+        i64(4, low=-40, high=40),
+        dynamic=ANY,
+        sizes={"n": 100},
+        every=(3,),
+        routes=("trace", "script"),  # torch.export holds the size
+    ),
+    Row(
+        "less-than-in-float32",
+        lambda x: (x.masked_fill(x > 2, x.size(0) * 0.29), x.double() + 25 <= x.size(0) * 0.29),
+        i64(4),
+        dynamic=ANY,
+        sizes={"n": 100},
+        trap="0.29 of 100 is 28.999999999999996, and in float32 it is 29",
+    ),
+]
+
+ROWS = [*ORDER, *NAMES, *KINDS, *LOGIC, *CHOICES, *BOUNDS, *COMPUTED]
 
 
 @pytest.mark.parametrize(("row", "plan"), row_params(ROWS))

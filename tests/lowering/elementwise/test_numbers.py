@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -15,6 +17,11 @@ AXES = {0: {0: "rows", 1: "columns"}}
 def size(name, model, **options):
     """A row whose model computes with the sizes of its input; they change at run time."""
     return Row(name, model, f32(5, 3), dynamic=AXES, opsets=FEW, **options)
+
+
+def functions_of_numbers(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    half = x.shape[0] * 0.5
+    return x + math.exp(half * 0.1), x * math.log(half), x - math.fabs(-half), x * abs(-half) + math.sqrt(half)
 
 
 ROWS = [
@@ -37,6 +44,16 @@ ROWS = [
     size("compare", lambda x: x * torch.tensor(x.shape[0])),
     size("fill", lambda x: torch.full((2,), x.shape[0])),
     size("item-arithmetic", lambda x: x + x.shape[0] * 0.5 - 1),
+    # torch.jit.script alone takes these of a number that follows from a size
+    Row(
+        "functions-of-numbers",
+        functions_of_numbers,
+        f32(5, 3),
+        dynamic=AXES,
+        opsets=FEW,
+        routes=("script",),
+        trap="torch's symbolic numbers would be the example's",
+    ),
 ]
 
 

@@ -150,6 +150,20 @@ PLACES = [
     Row("histc", lambda x: torch.histc(x, 5, -1, 1), f32(30)),
     Row("histc-data", lambda x: torch.histc(x, 4), values([1.0, 2.0, 2.5, 5.0]), trap="the last bin is closed"),
     Row("histc-same", lambda x: torch.histc(x, 4), values([2.0, 2.0]), opsets=FEW),
+    Row("histc-equal-bounds", lambda x: torch.histc(x, 4, 3, 3), f32(9), trap="equal bounds are not looked at"),
+    Row("histc-equal-bounds-same", lambda x: torch.histc(x, 4, 3, 3), values([2.0, 2.0]), opsets=FEW),
+    Row(
+        "histc-computed",
+        lambda x: (
+            torch.histc(x, 4, -x.size(0) * 0.5, x.size(0) / 3),
+            torch.histc(x, 4, x.size(0) * 0.5 - 2.0, 2.0),
+            torch.histc(x, 4, 2.0, x.size(0) * 2 + 0.5),
+        ),
+        f32(4),
+        dynamic={0: {0: "n"}},
+        sizes={"n": 1},
+        every=(3, 8),
+    ),
 ]
 
 ROWS = [*SORTING, *QUANTILES, *CUMULATIVE, *PLACES]

@@ -179,7 +179,125 @@ COPIES = [
     Row("copy-in-place", lambda x, y: x.clone().copy_(y), f32(3, 4), f32(3, 4), opsets=FEW),
 ]
 
-ROWS = [*FILLED, *POSITIONS, *COPIES]
+# numbers that follow from a size, made into the dtype of the result
+ANY = {0: {0: "n"}}
+COMPUTED = [
+    *(
+        Row(
+            f"fill-{dtype}".replace("torch.", ""),
+            lambda x, dtype=dtype: (
+                torch.full([2, x.size(0)], x.size(0) * 2 + 0.5, dtype=dtype),
+                torch.full_like(x, x.size(0) / 3, dtype=dtype),
+                x.new_full([2], x.size(0) * 1.5, dtype=dtype),
+                x.to(dtype).fill_(x.size(0) * 0.5),
+                torch.full([2], 0.5 - x.size(0) * 0.5, dtype=torch.int32),
+            ),
+            f32(4),
+            dynamic=ANY,
+            sizes={"n": 1},
+            every=(3, 7),
+        )
+        for dtype in (torch.int64, torch.uint8, torch.float16, torch.float64, torch.bool)
+    ),
+    *(
+        Row(
+            f"arange-{dtype}".replace("torch.", ""),
+            lambda x, dtype=dtype: (
+                torch.arange(x.size(0) * 0.5, dtype=dtype),
+                torch.arange(2, x.size(0) * 2 + 0.5, 1.5, dtype=dtype),
+                torch.arange(20.5, x.size(0) / 3, -1.5, dtype=dtype),
+                torch.arange(20.5 - x.size(0) * 1.5, 29.5, 2.5, dtype=dtype),
+                torch.arange(0.5, 30.5, x.size(0) + 0.5, dtype=dtype),
+            ),
+            f32(4),
+            dynamic=ANY,
+            sizes={"n": 1},
+            every=(3, 7),
+            trap="for int64 the bounds and the step are truncated before the steps are counted",
+        )
+        for dtype in (torch.int64, torch.int32, torch.uint8, torch.float16, torch.float32, torch.float64)
+    ),
+    *(
+        Row(
+            f"range-{dtype}".replace("torch.", ""),
+            lambda x, dtype=dtype: (
+                torch.range(0.5, x.size(0) * 2 + 0.5, 1.5, dtype=dtype),
+                torch.range(-x.size(0) * 1.5, 20, 2.5, dtype=dtype),
+            ),
+            f32(4),
+            dynamic=ANY,
+            sizes={"n": 1},
+            every=(3, 7),
+            routes=HELD,
+            trap="for integers the bounds and the step are truncated first",
+        )
+        for dtype in (torch.int64, torch.int32, torch.float64)
+    ),
+    *(
+        Row(
+            f"spaced-{dtype}".replace("torch.", ""),
+            lambda x, dtype=dtype: (
+                torch.linspace(-x.size(0) * 1.5, 20.5, 5, dtype=dtype),
+                torch.linspace(0.5, x.size(0) * 2 + 0.5, 5, dtype=dtype),
+                torch.logspace(0.5, x.size(0) * 0.5, 4, 2.0, dtype=dtype),
+            ),
+            f32(4),
+            dynamic=ANY,
+            sizes={"n": 1},
+            every=(3, 7),
+            opsets=FEW,
+        )
+        for dtype in (torch.int64, torch.int32, torch.float64)
+    ),
+    Row(
+        "numbers-of-data",
+        lambda x: (
+            torch.arange(-3.5, x.sum().item(), 1.5, dtype=torch.int64),
+            torch.full([2], x.sum().item(), dtype=torch.int64),
+            torch.full_like(x, x.sum().item(), dtype=torch.float64),
+        ),
+        values([2.5, 1.25, -0.5, 4.5]),
+        dynamic=ANY,
+        sizes={"n": 7},
+        opsets=FEW,
+        routes=("export", "script"),
+    ),
+    Row(
+        "less-than-in-float32",
+        lambda x: (
+            torch.full([2], x.size(0) * 0.29, dtype=torch.int64),
+            torch.full([2], x.size(0) * 0.29, dtype=torch.float64),
+            torch.full_like(x, x.size(0) * 0.29),
+            x.new_full([2], x.size(0) * 0.29),
+            x.clone().fill_(x.size(0) * 0.29),
+            torch.arange(x.size(0) * 0.29, dtype=torch.int64),
+            torch.linspace(0, x.size(0) * 0.29, 2, dtype=torch.int64),
+            torch.tensor([x.size(0) * 0.29, 1.0], dtype=torch.int64),
+        ),
+        i64(4),
+        dynamic=ANY,
+        sizes={"n": 100},
+        trap="0.29 of 100 is 28.999999999999996, and in float32 it is 29",
+    ),
+    Row(
+        "range-less-than-in-float32",
+        lambda x: (torch.range(0, x.size(0) * 0.29, dtype=torch.int64), torch.range(1, 4).sum() + x),
+        i64(4),
+        dynamic=ANY,
+        sizes={"n": 100},
+        routes=HELD,
+    ),
+    Row(
+        "range-in-double",
+        lambda x: torch.range(x.size(0) / 3, 9.5, dtype=torch.float64),
+        i64(4),
+        dynamic=ANY,
+        opsets=FEW,
+        routes=HELD,
+    ),
+]
+
+ROWS = [*FILLED, *POSITIONS, *COMPUTED, *COPIES]
 
 
 @pytest.mark.parametrize(("row", "plan"), row_params(ROWS))

@@ -114,6 +114,30 @@ SHUFFLES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "plan"), row_params(PADS + ROLLS + SHUFFLES))
+# numbers that follow from a size, made into the dtype of the tensor
+COMPUTED = [
+    *(
+        Row(
+            f"pad-with-a-number-{inputs.dtype}".replace("torch.", ""),
+            lambda x: torch.constant_pad_nd(x, [1, 2], x.size(0) * 0.29),
+            inputs,
+            dynamic={0: {0: "n"}},
+            sizes={"n": 100},
+            trap="0.29 of 100 is 28.999999999999996, and in float32 it is 29",
+        )
+        for inputs in (i64(4), u8(4), f16(4))
+    ),
+    Row(
+        "pad-with-a-number",
+        lambda x: (F.pad(x, [1, x.size(0)], value=x.size(0) * 0.29), F.pad(x, [1, 2], "constant", -x.size(0) * 1.0)),
+        i64(4),
+        dynamic={0: {0: "n"}},
+        sizes={"n": 100},
+        routes=("trace", "script"),  # torch.export holds the size
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "plan"), row_params(PADS + ROLLS + SHUFFLES + COMPUTED))
 def test_row(row: Row, plan: Plan) -> None:
     run_row(row, plan)

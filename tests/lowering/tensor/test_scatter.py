@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import CAPTURES, Row, boolean, f16, f32, f64, i32, i64, values
+from tests.harness import CAPTURES, Row, boolean, f16, f32, f64, i32, i64, u8, values
 from tests.row_plans import Plan, row_params, run_row
 
 N = {0: {0: "n"}}
@@ -405,6 +405,35 @@ COPIES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "plan"), row_params(PARTS + ALONG + ELEMENTS + DIAGONALS + TURNS + COPIES))
+def set_elements(x: torch.Tensor) -> torch.Tensor:
+    found = x.clone()
+    found[0] = x.size(0) * 0.29
+    found[found == 3] = x.size(0) * 1.5
+    return found
+
+
+# numbers that follow from a size, made into the dtype of the tensor
+COMPUTED = [
+    *(
+        Row(
+            f"scatter-a-number-{inputs.dtype}".replace("torch.", ""),
+            lambda x: (
+                x.index_fill(0, torch.tensor([0, 2]), x.size(0) * 0.29),
+                x.scatter(0, torch.tensor([0, 2]), x.size(0) * 0.29),
+                x.scatter(0, torch.tensor([0, 2]), x.size(0) / 3, reduce="add"),
+            ),
+            inputs,
+            dynamic={0: {0: "n"}},
+            sizes={"n": 100},
+            every=(3, 7),
+            trap="0.29 of 100 is 28.999999999999996, and in float32 it is 29",
+        )
+        for inputs in (i64(4), u8(4, high=9), f16(4))
+    ),
+    Row("set-a-number", set_elements, i64(4), dynamic={0: {0: "n"}}, sizes={"n": 100}, every=(3, 7)),
+]
+
+
+@pytest.mark.parametrize(("row", "plan"), row_params(PARTS + ALONG + ELEMENTS + DIAGONALS + TURNS + COPIES + COMPUTED))
 def test_row(row: Row, plan: Plan) -> None:
     run_row(row, plan)
