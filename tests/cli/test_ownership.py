@@ -21,6 +21,7 @@ import proto_schema as ps
 from purexport.cli.main import main
 from tests.proto_schema.decoys import Watched
 from tests.proto_schema.stress import EXTERNAL, held_by, model
+from tests.tiers import dealt
 
 ROOT = Path(__file__).parents[2]
 NET = """
@@ -125,7 +126,7 @@ def refused(words: Sequence[str], name: str, folder: Path, capsys: pytest.Captur
     assert watched.changes() == [] and watched.left() == []
 
 
-@pytest.mark.parametrize(("words", "name"), NEVER, ids=named(NEVER))
+@pytest.mark.parametrize(("words", "name"), dealt(NEVER, 2, named(NEVER)))
 def test_what_no_option_overwrites(
     words: list[str], name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,6 +276,7 @@ TO_STREAMS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 def test_what_is_no_regular_file_is_written_to(folder: Path) -> None:
     """Once, whole, with nothing else in it; and it stays what it is. `edit` may refuse."""

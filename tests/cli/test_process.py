@@ -122,6 +122,7 @@ def _runs(where: str, every: int = 1) -> dict[str, list[object]]:
     return dict(zip(rows, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.full
 def test_a_closed_pipe_does_not_change_the_answer(files: Path) -> None:
     found = _runs("closed pipe")
     assert {argv: status for argv, (status, _) in found.items()} == dict(ANSWERS)

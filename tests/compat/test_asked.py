@@ -23,6 +23,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import purexport
+from tests.tiers import dealt
 from tests.tolerances import CHAIN, assert_near
 
 R, W, F = "right", "wrong", "refused"
@@ -320,7 +321,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), RUNS)
+@pytest.mark.parametrize(("row", "route", "opset"), dealt(RUNS, 2))
 def test_row(row: Asked, route: str, opset: int) -> None:
     model = torch.jit.script(row.model) if route == "script" else row.model
     capture = "auto" if route == "script" else route

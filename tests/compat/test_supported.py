@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from tests.compat.supported import LISTED, MODULES, OPERATORS, OPSETS, ROUTES
 from tests.harness import Row, f32, layer, values
 from tests.row_plans import run_row
+from tests.tiers import Asked
 
 EACH = 89  # of so many, the default tests run one
 
@@ -134,6 +135,7 @@ def _params() -> list[Any]:
     return [
         pytest.param(*run, id=f"{run[0].name}-{run[1]}-{run[2]}", marks=() if at % EACH == 0 else pytest.mark.sweep)
         for at, run in enumerate(runs)
+        if at % EACH == 0 or "sweep" in Asked.tiers
     ]
 
 

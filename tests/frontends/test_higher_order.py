@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 import purexport
 from tests.harness import check_export
+from tests.tiers import dealt
 from tests.tolerances import TABLE, USUAL, Bounds
 
 IN_HALF = Bounds(*TABLE["float16"], loose="autocast multiplies in float16")
@@ -377,7 +378,7 @@ def _params(programs: Sequence[Program]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("program", "opset"), _params(PROGRAMS))
+@pytest.mark.parametrize(("program", "opset"), dealt(_params(PROGRAMS), 5))
 def test_program(program: Program, opset: int) -> None:
     """Also under capture='auto', whose trace must refuse what it cannot record."""
     options = {"dynamic_shapes": (program.shapes,)} if program.shapes else {}
@@ -408,7 +409,7 @@ BATCHED = [
 ]
 
 
-@pytest.mark.parametrize("program", BATCHED, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", dealt(BATCHED, 3, [program.name for program in BATCHED]))
 def test_batched_functions_by_a_trace(program: Program) -> None:
     options: dict[str, Any] = {"dynamic_shapes": (program.shapes,)} if program.shapes else {}
     check_export(program.make(), program.args, capture="trace", opset=17, other_args=program.others, **options)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import purexport
+from tests.tiers import dealt
 from tests.tolerances import CHAIN, assert_near
 
 SIZES = ((2, 5), (1, 3), (3, 9), (2, 1), (1, 70))
@@ -209,7 +210,10 @@ SLOW = (Cell, Pieces, Selective)  # many calls at each step, and traces at large
 
 @pytest.mark.parametrize(
     "row",
-    [pytest.param(row, id=row.model.__name__, marks=pytest.mark.full if row.model in SLOW else ()) for row in ROWS],
+    dealt(
+        [pytest.param(row, id=row.model.__name__, marks=pytest.mark.full if row.model in SLOW else ()) for row in ROWS],
+        2,
+    ),
 )
 def test_loops_over_an_axis(row: Row) -> None:
     torch.manual_seed(0)

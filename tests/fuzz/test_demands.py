@@ -52,6 +52,7 @@ def shown(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_extremes() -> None:
     found = shown("fuzz.extremes", "--part", f"0/{PARTS}")
     assert found.endswith(" runs, 0 past the budget\n"), found

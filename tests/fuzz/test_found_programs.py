@@ -9,6 +9,7 @@ import pytest
 
 from fuzz.programs.program import Draw, Program, Step
 from fuzz.programs.routes import ROUTES, run
+from tests.tiers import dealt
 
 Kind = tuple[str, tuple[int | str, ...]]
 
@@ -648,7 +649,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("found", "routes"), ROWS)
+@pytest.mark.parametrize(("found", "routes"), dealt(ROWS, 2))
 def test_found(found: Found, routes: tuple[str, ...]) -> None:
     outcome = run(found.program(), routes)
     assert outcome.findings == []

@@ -36,7 +36,8 @@ def counted(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("size", "part"), [("32", "named"), pytest.param("48", f"0/{PARTS}", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("size", "part"), [("32", "named"), ("48", f"0/{PARTS}")])
 def test_steps_of_readers(size: str, part: str) -> None:
     shown = counted("--size", size, "--part", part)
     assert shown.endswith(" held, 0 are too steep\n"), shown

@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[2]
 # (harness, executions, ways of behaving that they must at least reach)
 RUNS = [
     ("decoder", 600, 20),
-    ("differential", 4000, 150),
-    ("codecs", 1800, 150),
+    ("differential", 2000, 120),
+    ("codecs", 500, 100),
     ("messages", 1500, 150),
     ("growth", 40, 30),
     ("safetensors", 1200, 30),

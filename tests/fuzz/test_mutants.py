@@ -225,6 +225,7 @@ def test_large():
 """
 
 
+@pytest.mark.full
 def test_how_tests_on_a_changed_tree_end(tmp_path: Path) -> None:
     """All pass; one of the default tests fails; one of `full` does; no import; killed; late."""
     tree = tmp_path / "tree"
@@ -246,6 +247,7 @@ def test_how_tests_on_a_changed_tree_end(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
 def test_a_fault_has_its_place(fault: Fault) -> None:
     """Python that is planted compiles, and the tests that must see it exist."""

@@ -335,8 +335,9 @@ return names.filter(seen).concat(document.documentElement.scrollWidth > innerWid
 """
 
 
+@pytest.mark.full
 @needs_browser
-@pytest.mark.parametrize("width", [390, pytest.param(700, marks=pytest.mark.full)])
+@pytest.mark.parametrize("width", [390, 700])
 def test_a_narrow_window_shows_one_part_at_a_time(width: int, tmp_path: Path) -> None:
     tabs = ["tab-fields", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex"]
     with Browser(width, 844) as window:

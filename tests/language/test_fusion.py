@@ -16,6 +16,7 @@ from purexport.errors import VerificationError
 from purexport.fusion.rewriting import Row, Site
 from tests.harness import run_ort
 from tests.language import decoder as parts
+from tests.tiers import dealt
 from tests.tolerances import CHAIN, assert_near
 
 NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
@@ -73,7 +74,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "target", "opset"), CASES)
+@pytest.mark.parametrize(("name", "target", "opset"), dealt(CASES, 2))
 def test_row(name: str, target: str, opset: int) -> None:
     norm, rotary, attention, options, wanted = ROWS[name]
     torch.manual_seed(0)

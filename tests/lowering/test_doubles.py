@@ -32,6 +32,7 @@ from tests.harness import (
     export,
 )
 from tests.lowering.test_rules_have_rows import operator_modules, rows_of
+from tests.tiers import Asked
 from tests.tolerances import TABLE, USUAL, Bounds
 
 AT = (9, 17, 23)
@@ -116,8 +117,12 @@ def _params() -> list[Any]:
             opsets = {max(_opset(row, at), row.min_opset or at) for at in AT}
             taken = zlib.crc32(name.encode()) % (ONE_IN * len(opsets))
             for number, opset in enumerate(sorted(opsets)):
-                marks = () if name in ALWAYS or taken == number else pytest.mark.sweep
-                found.append(pytest.param(name, double, opset, id=f"{name}-{opset}", marks=marks))
+                tier = "default" if name in ALWAYS else "full" if taken == number else "sweep"
+                if taken == number and zlib.crc32(f"{name} by default".encode()) % 2:
+                    tier = "default"
+                if tier in Asked.tiers:
+                    marks = () if tier == "default" else getattr(pytest.mark, tier)
+                    found.append(pytest.param(name, double, opset, id=f"{name}-{opset}", marks=marks))
     return found
 
 

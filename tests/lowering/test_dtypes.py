@@ -16,6 +16,7 @@ from torch.nn import functional
 
 import purexport
 from tests.harness import check_file, compare_with_torch, export
+from tests.tiers import dealt
 from tests.tolerances import EXACT, TABLE, USUAL, Bounds
 
 F16, BF16, F64 = torch.float16, torch.bfloat16, torch.float64
@@ -135,7 +136,7 @@ def name_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", dealt(OPERATORS, 2))
 def test_operator(name):
     """At each opset, in each dtype."""
     model, dtypes = OPERATORS[name]
@@ -266,7 +267,7 @@ def seeded(factory, *args):
 
 
 @pytest.mark.parametrize("axes", [None, {"x0": {0: "batch"}}], ids=["static", "dynamic"])
-@pytest.mark.parametrize("capture", ["trace", "export"])
+@pytest.mark.parametrize("capture", ["trace", pytest.param("export", marks=pytest.mark.full)])
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=name_of)
 def test_autocast(dtype, capture, axes):
     model, x = seeded(Autocast, dtype), torch.randn(3, 6, generator=torch.Generator().manual_seed(0))

@@ -72,8 +72,10 @@ SCRIPTS = {
 # Files without any, and why.
 WITHOUT = {
     "core.test_context": "no rows: it reads how rules use their context",
+    "core.test_folding": "no rows: it folds nodes, and exports nothing",
     "core.test_inferring": "calls op itself",
     "core.test_promotion": "no rows: it asks for the dtypes, and exports nothing",
+    "core.test_versions": "no rows: it compares tables, and exports nothing",
     "forms.test_forms": "forms are chosen by the nodes that rules write, whatever the route",
     "nn.test_contrib": "what a target writes does not depend on the route",
     "nn.test_language": "scripts do not know the operators that language models are recorded with",

@@ -466,6 +466,7 @@ ps.checker.check_model(sys.argv[1] + "/many.onnx")
 """
 
 
+@pytest.mark.full
 def test_few_open_files(tmp_path: Path) -> None:
     """400 tensors in 50 files, and a process that may have 32 files open."""
     resource = pytest.importorskip("resource", reason="the system has no limit that a process can set")

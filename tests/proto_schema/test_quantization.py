@@ -19,6 +19,7 @@ import proto_schema as ps
 from proto_schema import helper
 from proto_schema.minifloat import FORMATS, codes
 from proto_schema.quantization import TYPES, Scheme, floats, measured, planned, quantize, streams
+from tests.tiers import dealt
 
 ort.set_default_logger_severity(3)
 
@@ -155,7 +156,7 @@ def test_bits_of_matmulnbits(number: int) -> None:
         assert found == list(theirs[: len(found)])
 
 
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", dealt(range(50), 5))
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_bits_of_the_quantizer_of_qdq(number: int, kind: str) -> None:
     """ONNX Runtime's for a channel at a time, with its settings for weights of that type."""

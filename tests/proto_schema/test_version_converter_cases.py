@@ -94,6 +94,7 @@ def _by_onnx(data: bytes, target: int) -> bool:
     return True
 
 
+@pytest.mark.full
 def test_a_sample_upwards() -> None:
     total: Counter[str] = Counter()
     bad: list[str] = []

@@ -295,7 +295,7 @@ def _params() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("program", "route", "opset"), _params())
+@pytest.mark.parametrize(("program", "route", "opset"), dealt(_params(), 2))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_program(program: Program, route: str, opset: int) -> None:
     options = {"dynamic_shapes": program.shapes} if program.shapes is not None else {}

@@ -26,6 +26,7 @@ from purexport.torch_patches.sizes import (
     sizes_below_two,
     small_sizes_counted,
 )
+from tests.tiers import dealt
 
 ATEN = torch.ops.aten
 C = 6
@@ -194,7 +195,7 @@ def small_sizes() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("row", "name"),
-    [pytest.param(row, name, id=f"{row.name}-{name}", marks=_tier(row, name)) for row, name in CASES],
+    dealt([pytest.param(row, name, id=f"{row.name}-{name}", marks=_tier(row, name)) for row, name in CASES], 2),
 )
 def test_a_row_is_what_torch_finds(row: Row, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows answer where they should, nothing is assumed then, and the result is torch's."""
@@ -254,7 +255,7 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", PLAIN)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", dealt(CONVOLUTIONS, 3))
 def test_a_convolution_lies_as_torch_lays_it(form: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     changed = fake_results._changed

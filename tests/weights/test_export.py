@@ -28,6 +28,7 @@ from proto_schema.payload import FileRange, Payload
 from purexport.weights import open_weights
 from tests.models.case import Case
 from tests.models.test_zoo import CASES
+from tests.tiers import dealt
 from tests.tolerances import assert_near
 from tests.weights import made
 from tests.weights.models import MODELS, Built, exported, numbers, safetensors
@@ -45,7 +46,7 @@ KINDS = [(name, kind) for name in MODELS for kind in ("hollow", "real")] + [("la
 
 
 @pytest.mark.parametrize("route", ["trace", "export"])
-@pytest.mark.parametrize(("name", "kind"), KINDS)
+@pytest.mark.parametrize(("name", "kind"), dealt(KINDS, 2))
 def test_file_of_the_loaded_model(name: str, route: str, kind: str, tmp_path: Path) -> None:
     built = MODELS[name]
     loaded = built.real()
@@ -184,7 +185,7 @@ SOURCES: list[Callable[[dict[str, torch.Tensor], Path], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
+@pytest.mark.parametrize("source", dealt(SOURCES, 2, [source.__name__ for source in SOURCES]))
 @pytest.mark.parametrize("kind", ["hollow", "real"])
 def test_sources(source: Callable[..., Any], kind: str, tmp_path: Path) -> None:
     built = MODELS["layers of many kinds"]

@@ -68,7 +68,8 @@ def _stacked(machine: Recorder, data: Any, source: Source, exact: bool) -> Value
         return to_tensor(machine, data, source, exact) if number_kind(data) is not None else data
     items = [_stacked(machine, item, source, exact) for item in data]
     dtypes = {item.tensor.dtype for item in items}
-    widest = next(kind for kind in (torch.float64, torch.float32, torch.int64, torch.bool, *dtypes) if kind in dtypes)
+    order = (torch.float64, *(NUMBER_DTYPES[kind] for kind in (float, int, bool)), *dtypes)
+    widest = next(kind for kind in order if kind in dtypes)
     items = [cast(machine, item, widest, source) for item in items]
     stacked: Value = machine.record("aten::stack", {"tensors": items, "dim": 0}, source)
     return stacked

@@ -33,7 +33,7 @@ _TAKING = frozenset(
     ]
 )
 
-# the functions that take a list of numbers so, and a tensor with its dtype where they are given none
+# the functions that take numbers so where they are given a dtype, and otherwise have the numbers' own
 _LITERALS = frozenset(["tensor", "as_tensor", "asarray", "new_tensor"])
 
 
@@ -55,7 +55,7 @@ class ExactSizes:
         items = (*args, *kwargs.values())
         if not self.found:
             return args, kwargs
-        taking = name in _TAKING or (name in _LITERALS and (kwargs.get("dtype") or any(map(_is_list, items))))
+        taking = name in _TAKING or (name in _LITERALS and kwargs.get("dtype") is not None)
         if not taking and not any(map(_is_double, items)):
             return args, kwargs
         return tuple(map(self._exact, args)), {key: self._exact(item) for key, item in kwargs.items()}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.frontends.script.scripted import Program, Programs, i64, run_program
+from tests.tiers import dealt
 
 programs = Programs()
 X = torch.arange(6.0).reshape(2, 3) - 2
@@ -383,6 +384,6 @@ def one_of_two_tensors(x: Tensor, n: Tensor) -> Tensor:
     return a + b
 
 
-@pytest.mark.parametrize(("program", "opset"), programs.params())
+@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 2))
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import purexport
 from tests.frontends.script.scripted import Program, Programs, i64, run_program
+from tests.tiers import dealt
 
 programs = Programs()
 X = torch.arange(6.0).reshape(2, 3) - 2
@@ -493,13 +494,13 @@ def many_steps_that_must_be_unrolled(x: Tensor) -> Tensor:
     return sums[79] + sums[3]
 
 
-@pytest.mark.parametrize(("script", "nodes"), STAYING, ids=[script.__name__ for script, _ in STAYING])
+@pytest.mark.parametrize(("script", "nodes"), dealt(STAYING, 2, [script.__name__ for script, _ in STAYING]))
 def test_many_steps_stay_a_loop(script: Any, nodes: int) -> None:
     program = purexport.export(torch.jit.script(script), (torch.rand(80, 3),))
     assert len(program.model_proto.graph.node) == nodes
 
 
-@pytest.mark.parametrize(("program", "opset"), programs.params())
+@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 2))
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)
 

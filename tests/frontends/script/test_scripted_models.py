@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import purexport
 from tests.frontends.script.scripted import SEED, Program, Programs, i64, run_program
+from tests.tiers import dealt
 
 programs = Programs()
 WORDS, BEGIN, END, WIDTH = 7, 1, 2, 8
@@ -259,7 +260,7 @@ class ImplicitCastType(nn.Module):
         return y + 3
 
 
-@pytest.mark.parametrize(("program", "opset"), programs.params())
+@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 3))
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)
 

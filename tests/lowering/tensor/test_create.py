@@ -184,7 +184,7 @@ ANY = {0: {0: "n"}}
 COMPUTED = [
     *(
         Row(
-            f"fill-{dtype}".replace("torch.", ""),
+            f"fill-to-{dtype}".replace("torch.", ""),
             lambda x, dtype=dtype: (
                 torch.full([2, x.size(0)], x.size(0) * 2 + 0.5, dtype=dtype),
                 torch.full_like(x, x.size(0) / 3, dtype=dtype),
@@ -201,7 +201,7 @@ COMPUTED = [
     ),
     *(
         Row(
-            f"arange-{dtype}".replace("torch.", ""),
+            f"arange-to-{dtype}".replace("torch.", ""),
             lambda x, dtype=dtype: (
                 torch.arange(x.size(0) * 0.5, dtype=dtype),
                 torch.arange(2, x.size(0) * 2 + 0.5, 1.5, dtype=dtype),
