@@ -58,14 +58,14 @@ FAULTS = [
         "proto_schema/units.py",
         "",
         'print("loaded")',
-        "test_layers.py::test_house_rules[proto_schema/units.py]",
+        "test_layers.py::test_house_rules[proto_schema]",
     ),
     _fault(
         "global state",
         "purexport/progress.py",
         "",
         "_count = 0\n\n\ndef _counted() -> None:\n    global _count\n    _count += 1",
-        "test_layers.py::test_house_rules[purexport/progress.py]",
+        "test_layers.py::test_house_rules[purexport]",
     ),
     _fault(
         "a row of the layers that the page does not show",
@@ -235,7 +235,7 @@ FAULTS = [
             for temporary, path in zip(written, self._paths(used), strict=True):
                 commit.rename(temporary, path)
 """,
-        "proto_schema/test_faults.py::test_every_call",
+        "proto_schema/test_faults.py::test_calls",
     ),
     _fault(
         "a file that is not synchronized",
