@@ -65,7 +65,7 @@ def test_numbers(name: str, sizes: dict[str, Any], kind: str, tmp_path: Path) ->
     model = made(name, **sizes)
     skip = "output.weight" if sizes.get("tie_word_embeddings") else ""
     place = written(model, tmp_path / "from", kind, skip=skip, more="rope_freqs.weight")
-    found = folder.loaded(place, torch.float32)
+    found = folder.loaded(folder.look_into(place), torch.float32)
     ids = torch.arange(3, 12)[None]
     assert torch.equal(found(ids).logits, model(ids).logits)
     for key, tensor in model.state_dict().items():
@@ -76,7 +76,8 @@ def test_numbers(name: str, sizes: dict[str, Any], kind: str, tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])  # codes that can be kept, and blocks that are floats
 def test_numbers_of_blocks(kind: str, tmp_path: Path) -> None:
     model = made("LlamaForCausalLM", intermediate_size=64, num_hidden_layers=1)
-    state = folder.loaded(written(model, tmp_path / "from", "llama", kind), torch.float32).state_dict()
+    source = folder.look_into(written(model, tmp_path / "from", "llama", kind))
+    state = folder.loaded(source, torch.float32).state_dict()
     code = gguf.GGMLQuantizationType[kind]
     for key, tensor in model.state_dict().items():
         if "proj" in key:
