@@ -56,7 +56,7 @@ _PLAIN_DECODER = "llama"
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelFolder:
     """A folder that was looked at: the config as one of floats, the weights, and what the report says of both."""
 
     folder: Path
@@ -74,7 +74,7 @@ class Source:
         return _elements(self.weights)
 
 
-def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
+def look_into(folder: Path, trust_remote_code: bool = False) -> ModelFolder:
     """What is in a folder.  No code of the folder runs, unless `trust_remote_code`; then a warning comes first.
 
     Raises ExportError for a folder without a model in it, for links that lead elsewhere, and for a config that no
@@ -98,7 +98,7 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> Source:
         if getattr(config, "quantization_config", None) is not None:
             del config.quantization_config
         kind = (trusted_class(config, folder) if trust_remote_code else None) or class_of(config)
-    return Source(folder, plain, config, kind, weights, path, is_packed, remarks)
+    return ModelFolder(folder, plain, config, kind, weights, path, is_packed, remarks)
 
 
 def _check_is_there(place: Path) -> None:
@@ -138,7 +138,7 @@ def _config_of(folder: Path, plain: Mapping[str, Any]) -> Any:
     return config
 
 
-def read_folder(source: Source) -> tuple[Any, Checkpoint]:
+def read_folder(source: ModelFolder) -> tuple[Any, Checkpoint]:
     """The model of a folder, without values of parameters, and the checkpoint with them, for a `Step` of the model.
 
     Raises ExportError for a model that cannot be made of the config, or is far larger than the checkpoint.
@@ -155,7 +155,7 @@ def read_folder(source: Source) -> tuple[Any, Checkpoint]:
     return model.eval(), Checkpoint(found, rename={"": "model."}, strict=False, cast=True)
 
 
-def _check_found(model: Any, found: Mapping[str, Stored], source: Source) -> None:
+def _check_found(model: Any, found: Mapping[str, Stored], source: ModelFolder) -> None:
     """Raise ExportError where the checkpoint has less than half of the parameters; those that are tied count once.
 
     Each single one is asked for when the graph needs it, which is after the capture.
@@ -172,7 +172,7 @@ def _check_found(model: Any, found: Mapping[str, Stored], source: Source) -> Non
         )
 
 
-def loaded(source: Source, dtype: torch.dtype | None) -> Any:
+def loaded(source: ModelFolder, dtype: torch.dtype | None) -> Any:
     """The model of a folder with its weights, in torch.
 
     The weights come from the readers that fill the file, and transformers makes the parameters of them by its own
@@ -199,7 +199,7 @@ def _value(mapped: Mapped, stored: Stored) -> Tensor:
     return loaded_tensor(stored) if tensor is None else tensor
 
 
-def _tensors_of(model: Any, source: Source) -> dict[str, Stored]:
+def _tensors_of(model: Any, source: ModelFolder) -> dict[str, Stored]:
     """The tensors of a folder by the names of its model's."""
     found: Mapping[str, Stored] = source.weights
     if source.path.name.endswith(_LLAMA_CPP):
@@ -211,7 +211,7 @@ def _elements(weights: Weights) -> int:
     return sum(math.prod(stored.shape) for stored in weights.values())
 
 
-def running(source: Source | None) -> AbstractContextManager[None]:
+def running(source: ModelFolder | None) -> AbstractContextManager[None]:
     """Inside, the model of a folder runs for the first time, without values; what it raises is said of its config."""
     if source is None:
         return nullcontext()

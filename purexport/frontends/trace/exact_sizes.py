@@ -52,11 +52,10 @@ class ExactSizes:
 
         Beside a double, or in a function whose result does not take its dtype from the number.
         """
-        items = (*args, *kwargs.values())
         if not self.found:
             return args, kwargs
         taking = name in _TAKING or (name in _LITERALS and kwargs.get("dtype") is not None)
-        if not taking and not any(map(_is_double, items)):
+        if not taking and not any(map(_is_double, (*args, *kwargs.values()))):
             return args, kwargs
         return tuple(map(self._exact, args)), {key: self._exact(item) for key, item in kwargs.items()}
 
