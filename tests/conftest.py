@@ -11,6 +11,7 @@ nothing is said; `pytest -m sweep tests/lowering/test_rules_have_rows.py` asks f
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -27,6 +28,17 @@ ROWS_RUN = "what operator rows did"
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """A file is synced at once, because no machine loses its power here.
+
+    Tests that lose what was not synced count the calls (`tests/proto_schema/faults.py`); processes of their own wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # an error for what is not open
+        yield
 
 
 @pytest.fixture
@@ -61,6 +73,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     torn = [item.nodeid for item in items if len(tiers_of(item)) > 1]
     if torn:
         raise pytest.UsageError(f"a test has one marker of a tier at most, and these have more: {', '.join(torn[:9])}")
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves live as long as the run: no pass of the collector need walk them again.
+
+    Without that the passes over all that is alive are so rare that classes which tests made pile up, and each change of
+    an attribute of `torch.nn.Module`, of which an export makes several, visits all of them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -175,10 +175,7 @@ def rows(faults: list[Fault], apart: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(("verb", "fault", "calls"), rows(FAULTS, 3))
-def test_calls(
-    verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
+def test_calls(verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
     walking = Walking(verb, quick_folder)
     for at in range(calls[0], MOST_CALLS, calls[1]):
         disk = walking.run(fault, at)
@@ -198,10 +195,8 @@ SIGNALLED = [row for row in rows(SIGNALS, 9) if SIGNALS[VERBS.index(row.values[0
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(("verb", "fault", "calls"), SIGNALLED)
-def test_a_signal_at_calls(
-    verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    test_calls(verb, fault, calls, quick_folder, monkeypatch)
+def test_a_signal_at_calls(verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
+    test_calls(verb, fault, calls, quick_folder)
 
 
 TO_ANOTHER = [verb for verb in VERBS if verb.target != "m.onnx"]

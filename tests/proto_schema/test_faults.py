@@ -175,10 +175,7 @@ ROWS = [  # where a copy needs the data, a few kinds show what there is to see
 
 
 @pytest.mark.parametrize(("walk", "fault", "calls"), ROWS)
-def test_calls(
-    walk: Walk, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
+def test_calls(walk: Walk, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
     walking = Walking(walk, quick_folder)
     for at in range(calls[0], MOST_CALLS, calls[1]):
         disk = walking.save(fault, at)
@@ -206,11 +203,9 @@ SIGNALLED = [
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(("walk", "fault", "calls"), SIGNALLED)
-def test_a_signal_at_calls(
-    walk: Walk, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_at_calls(walk: Walk, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
     """The default action: the process ends at once, without a word."""
-    test_calls(walk, fault, calls, quick_folder, monkeypatch)
+    test_calls(walk, fault, calls, quick_folder)
 
 
 def test_the_disk_itself(tmp_path: Path) -> None:

@@ -169,12 +169,11 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("fault", "kind", "calls"), CALLS)
-def test_calls(fault: Fault, kind: Kind, calls: tuple[int, int], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls(fault: Fault, kind: Kind, calls: tuple[int, int], folder: Path) -> None:
     """Stopped at each call in turn over an older model: old or new, whole; then it goes on, and nothing is left.
 
     Nothing is left by a save that cannot use what is there either: with other options, or without `resume`.
     """
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     old = content(50)
     save(folder, in_memory, old, resume=False)
     before, least = files(folder), sum(SIZES)

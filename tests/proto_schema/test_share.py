@@ -174,11 +174,8 @@ WALKS = [
 
 
 @pytest.mark.parametrize(("before", "fault", "calls"), WALKS)
-def test_calls(
-    before: str, fault: Fault, calls: tuple[int, int], quick_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls(before: str, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
     """At each call in turn, by default each third: each model is the old or the new one, and nothing else is left."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
     folder = quick_folder / "folder"
     folder.mkdir()
     if before == "models-that-share":
