@@ -107,4 +107,6 @@ def _converted(number: Any, cast: Any) -> Any:
         return number if isinstance(number, (bool, torch.SymBool)) else number != 0
     if cast is float:
         return torch.sym_float(number)  # type: ignore[no-untyped-call]
+    if cast is int and isinstance(number, torch.SymBool):
+        return torch.sym_ite(number, 1, 0)  # type: ignore[no-untyped-call]  # sym_int takes the example's answer
     return torch.sym_int(number) if cast is int else number  # type: ignore[no-untyped-call]

@@ -35,6 +35,12 @@ def strides_of_computed_sizes(x: Tensor) -> Tensor:
     return torch.tensor([rows[0] + rows[2], x.stride(1)])
 
 
+@programs.row(torch.rand(4, 3), others=[(torch.rand(n, 3),) for n in (2, 3, 5)], axes={"x": {0: "n"}})
+def comparisons_of_sizes_as_numbers(x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    many = x.size(0) > 3
+    return x * int(many), x.masked_fill(x > 0.5, many), x + many + torch.full((3,), many)
+
+
 @programs.row(X, (X > 0).to(torch.uint8), others=[(-X, (X > 1).to(torch.uint8))])
 def masks_of_bytes(x: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     return torch.where(mask, x, -x), torch.where(mask, x, 0.5)
