@@ -31,6 +31,7 @@ async function unpackAndMake(make) {
   const timings = { unpacked: Math.round(performance.now() - start) };
   window.page = make(facts, data, timings);
   $("loading").remove();
+  document.documentElement.dataset.made = "yes";  // it is painted from here on, with the graph in it
   requestAnimationFrame(() => {
     timings.shown = Math.round(performance.now());  // since the page was asked for
     document.documentElement.dataset.ready = "yes";
