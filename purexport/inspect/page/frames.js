@@ -43,8 +43,8 @@ function framesOf(layout, view) {
   return found.filter((frame) => frame !== null);
 }
 
-// Leaves the boxes of other nodes out of a frame: `rows` has how far it reaches in each of its layers. False where a box
-// of others lies between its own. Lines of others may pass through, and inputs and outputs may lie in it.
+// Leaves the boxes of other nodes out of a frame: `rows` has how far it reaches in each of its layers. False where a
+// box of others lies between its own. Lines of others may pass through, and inputs and outputs may lie in it.
 function cutOut(layout, frame) {
   const { from, to, first, last, left, right } = frame, isOwn = (vertex) => vertex >= from && vertex < to;
   frame.rows = [];

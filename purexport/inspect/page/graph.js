@@ -130,10 +130,11 @@ class GraphView extends Pointing {
   }
 
   foldAll(open) {
-    this.modules.setAll(open);
+    const isDone = this.modules.setAll(open);
     this.folded(this.held());
     this.home();
-    this.app.announce(open ? "all modules are unfolded" : "all modules are folded");
+    const most = isDone ? "" : `, up to ${count(MOST_UNFOLDED)} boxes`;
+    this.app.announce(open ? `all modules are unfolded${most}` : "all modules are folded");
   }
 
   folded(held) {

@@ -12,6 +12,8 @@ const BOXES = 40;  // at which a larger one opens, as far as its modules allow
 const FEWEST = 4, MOST_FORCED = 400;
 const LEAST_PART = 50;  // the part of all nodes that a module has at least, if it opens unfolded
 const MOST_KIDS = 200;  // of a module, above which they become ranges
+const MOST_FLAT = 2000;  // nodes of a module without modules in it, above which they become ranges
+const MOST_UNFOLDED = 20000;  // boxes that are unfolded at once
 const MOST_LOOSE = 11;  // nodes in a row beside modules, above which they become a range
 const FAMILY = 6;  // inputs or outputs whose names differ in numbers: from so many on they may share boxes
 
@@ -83,8 +85,9 @@ class Modules {
     this.paths = graph.nodes.map(pathOf);
     this.wire();
     this.order = Int32Array.from(graph.nodes.keys());
-    this.any = this.paths.some((path) => path.length > 0);
-    if (this.any) this.settle();
+    this.named = this.paths.some((path) => path.length > 0);
+    this.any = this.named || graph.nodes.length > MOST_FLAT;  // whether anything folds
+    if (this.named) this.settle();
     this.positions = new Int32Array(graph.nodes.length);
     this.order.forEach((node, at) => { this.positions[node] = at; });
     this.root = new Group("", null, 0, graph.nodes.length, 0);
@@ -180,8 +183,20 @@ class Modules {
       else found.push(new Group(path.slice(depth, shared).join("."), group, at, stop, shared));
       at = stop;
     }
-    group.cached = this.ranges(group, this.joinLoose(group, found));
+    const isFlat = found.length > MOST_FLAT && found.every((kid) => typeof kid === "number");
+    group.cached = isFlat ? this.parts(group, found) : this.ranges(group, this.joinLoose(group, found));
     return group.cached;
+  }
+
+  // Very many nodes without modules become ranges of as many as there are ranges.
+  parts(group, positions) {
+    if (group.isRange) return positions;
+    const size = Math.ceil(Math.sqrt(positions.length)), found = [];
+    for (let at = 0; at < positions.length; at += size) {
+      const part = positions.slice(at, at + size), [first, last] = [part[0], part[part.length - 1]];
+      found.push(this.loose(`nodes ${first} ... ${last}`, group, part));
+    }
+    return found;
   }
 
   // Many nodes in a row that are of the module itself, as those that compute a mask, become a range beside its modules.
@@ -193,15 +208,18 @@ class Modules {
       while (stop < kids.length && typeof kids[stop] === "number") stop++;
       const part = kids.slice(at, Math.max(stop, at + 1));
       if (part.length > MOST_LOOSE) {
-        const [first, last] = [part[0], part[part.length - 1]];
-        const range = this.range(`${op(first)} ... ${op(last)}`, group, first, last + 1, part);
-        range.isLoose = true;
-        found.push(range);
+        found.push(this.loose(`${op(part[0])} ... ${op(part[part.length - 1])}`, group, part));
       } else {
         found.push(...part);
       }
       at += part.length;
     }
+    return found;
+  }
+
+  loose(name, group, positions) {
+    const found = this.range(name, group, positions[0], positions[positions.length - 1] + 1, positions);
+    found.isLoose = true;
     return found;
   }
 
@@ -273,7 +291,8 @@ class Modules {
       const grown = (list) => list.reduce((sum, group) => sum + this.kids(group).length - 1, shown.length);
       const fits = (group) => grown(alike(group)) <= BOXES;
       const must = (group) => shown.length < 2 || (shown.length < FEWEST && this.kids(group).length <= MOST_FORCED);
-      const wanted = groups.find((group) => isLarge(group) && fits(group)) ?? groups.find(must);
+      const isFew = shown.length < FEWEST;
+      const wanted = groups.find((group) => (isFew || isLarge(group)) && fits(group)) ?? groups.find(must);
       const next = shown.length > BOXES ? undefined : wanted;
       if (next === undefined) return;
       const opened = new Set(fits(next) ? alike(next) : [next]);
@@ -282,15 +301,21 @@ class Modules {
     }
   }
 
+  // Folds or unfolds all, the outer before the inner. Says whether all are: a limit keeps it quick.
   setAll(open) {
     const todo = [this.root];
-    while (todo.length) {
-      for (const kid of this.kids(todo.pop())) {
+    let left = MOST_UNFOLDED - this.kids(this.root).length, isDone = true;
+    for (let at = 0; at < todo.length; at++) {
+      for (const kid of this.kids(todo[at])) {
         if (typeof kid === "number") continue;
-        kid.open = open;
+        const more = this.kids(kid).length;
+        kid.open = open && todo[at].open && more <= left;
+        if (kid.open) left -= more;
+        isDone = isDone && kid.open === open;
         todo.push(kid);
       }
     }
+    return isDone;
   }
 
   // Unfolds what is about a position; says whether anything changed.

@@ -22,7 +22,7 @@ class Outline {
     this.rows = [];
     this.section("Inputs", graph.fed.length, () => this.ports(graph.fed, "input"));
     this.section("Outputs", graph.outputs.length, () => this.ports(graph.outputs, "output"));
-    if (modules.any) this.section("Modules", 1, () => this.modules(modules));
+    if (modules.any) this.section(modules.named ? "Modules" : "Parts", 1, () => this.modules(modules));
     this.section("Nodes", graph.nodes.length, () => {
       for (const node of graph.nodes) this.rows.push({ kind: "node", node, depth: 1 });
     });
@@ -95,7 +95,7 @@ class Outline {
   }
 
   textOf(row) {
-    if (row.kind === "head") return row.title === "Modules" ? "" : count(row.number);
+    if (row.kind === "head") return row.number > 1 || row.depth ? count(row.number) : "";
     if (row.kind === "module") return many(row.group.size, "node");
     if (row.kind === "node") return row.node.name || `\u2192 ${row.node.outputs[0] ?? ""}`;
     return this.graph.typeOf(row.name);

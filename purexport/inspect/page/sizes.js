@@ -159,9 +159,10 @@ class Sizes {
   add(part, left, top, width, height, depth, color) {
     const [inner, name] = part.joined;
     const isDivided = inner.parts.size > 0 && Math.min(width, height) >= LEAST_SIDE && depth <= 12;
-    this.rectangles.push({ part: inner, name, left, top, width, height, depth, color, isDivided });
+    const hasTitle = width > 50 && height > (isDivided ? 2 * TITLE : 15);
+    this.rectangles.push({ part: inner, name, left, top, width, height, depth, color, isDivided, hasTitle });
     if (!isDivided) return;
-    const title = width > 50 && height > 2 * TITLE ? TITLE : 2;
+    const title = hasTitle ? TITLE : 2;
     this.divide(inner, left + 2, top + title, width - 4, height - title - 2, depth + 1, color);
   }
 
@@ -178,9 +179,8 @@ class Sizes {
       context.globalAlpha = one.isDivided ? 0.3 : 0.85;  // what is too small to be divided is one surface
       context.fillRect(one.left + 0.5, one.top + 0.5, Math.max(0.5, one.width - 1), Math.max(0.5, one.height - 1));
       context.globalAlpha = 1;
-      if (one.width < 40 || one.height < 15) continue;
+      if (!one.hasTitle) continue;
       const group = one.isDivided;
-      if (group && one.height <= 2 * TITLE) continue;
       context.fillStyle = group ? colors.ink : colors.onColor;
       context.font = group ? "600 12px system-ui, sans-serif" : "12px system-ui, sans-serif";
       const size = one.width > 140 ? `  ${sizeText(one.part.size)}` : "";
