@@ -430,8 +430,17 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
         "past.3",
         "2 inputs",
     ]
+    notched = """
+        const isWhole = (frame) => frame.rows.every(([left, right]) => left === frame.left && right === frame.right);
+        return page.graph.layout.frames.filter((frame) => !isWhole(frame)).length;
+    """
+    assert window.run(notched) == 0  # inputs and outputs cut nothing out of the frames
     scale, left, right, width = window.run("""
-        const { graph } = page, [from, to] = graph.reach(graph.canvas.clientHeight / graph.scale - 52);
+        document.querySelector("main").style.gridTemplateColumns = "200px 340px 1fr";
+        const { graph } = page;
+        graph.resize();
+        graph.home();
+        const [from, to] = graph.reach((graph.canvas.clientHeight - 52) / graph.scale);
         return [graph.scale, (from - graph.x) * graph.scale, (to - graph.x) * graph.scale, graph.canvas.clientWidth];
     """)
     assert scale >= 0.48 and left >= 0 and right <= width  # what is in sight is whole
@@ -446,15 +455,18 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
 def test_texts_are_cut_and_not_squeezed(opened: Opened) -> None:
     """A type that has no room has shorter names of sizes; a name keeps its end; what is drawn has its own width."""
     window = opened(decoder(2))
-    cut = """
-        const { graph } = page, { fillText } = CanvasRenderingContext2D.prototype;
-        const drawn = [];
-        CanvasRenderingContext2D.prototype.fillText = function noted(...args) { drawn.push(args.length); };
-        graph.typeOf = () => "FLOAT[batch_size, past_sequence_length + sequence_length, 64]";
+    drawn = """
+        const { graph } = page, { fillText } = CanvasRenderingContext2D.prototype, drawn = [];
+        CanvasRenderingContext2D.prototype.fillText = function noted(...args) { drawn.push(args); };
+        graph.typeOf = () => arguments[0];
         graph.renew();
         graph.draw();
         CanvasRenderingContext2D.prototype.fillText = fillText;
-        return drawn;
+        return drawn.map(([text, , , ...width]) => [text, width.length]);
     """
-    drawn = window.run(cut)
-    assert len(drawn) > 10 and set(drawn) == {3}
+    texts = window.run(drawn, "FLOAT[batch_size, past_sequence_length + sequence_length, 64]")
+    assert {width for _, width in texts} == {0}  # the width that would squeeze them
+    shorter = {"[batch_\u2026, past_s\u2026 + sequen\u2026, 64]", "[bat\u2026, pas\u2026 + seq\u2026, 64]"}
+    assert {text for text, _ in texts} & shorter
+    digits = "1234567, " * 12
+    assert not [text for text, _ in window.run(drawn, f"FLOAT[{digits}]") if "1234567" in text]
