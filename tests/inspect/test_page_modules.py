@@ -405,7 +405,7 @@ def decoder(count: int) -> ps.ModelProto:
     nodes.append(node("Relu", ["x"], ["h0"], name="m.embed/0"))
     for at in range(count):
         made = [f"present.{at}.key", f"present.{at}.value"]
-        past = [f"past.{at}.key", f"past.{at}.value"]
+        past = [f"past_key_values.{at}.key", f"past_key_values.{at}.value"]
         name = f"m.layers.{at}.attention/Sum"
         nodes += [node("Sum", [f"h{at}", "mask13", one], [two], name=name) for one, two in zip(past, made, strict=True)]
         nodes += [node("Sum", made, [f"a{at}"], name=name), node("Relu", [f"a{at}"], [f"r{at}"], name=name)]
@@ -414,7 +414,9 @@ def decoder(count: int) -> ps.ModelProto:
     model = model_of(nodes, ["y", *(f"present.{at}.{one}" for at in range(count) for one in ("key", "value"))])
     given = model.graph.input[0].type
     for at in range(count):
-        model.graph.input += [ps.ValueInfoProto(name=f"past.{at}.{one}", type=given) for one in ("key", "value")]
+        model.graph.input += [
+            ps.ValueInfoProto(name=f"past_key_values.{at}.{one}", type=given) for one in ("key", "value")
+        ]
     return model
 
 
@@ -424,10 +426,12 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
     titles = "return page.graph.view.groups.map((group) => group.title).filter(Boolean)"
     assert window.run(titles) == ["Relu ... Relu", *(f"layers.{at}" for at in range(20))]
     boxes = window.run("return [...page.graph.view.inputs, ...page.graph.view.outputs]")
-    past, present = ([[f"{name}.{at}.key", f"{name}.{at}.value"] for at in range(20)] for name in ("past", "present"))
+    past, present = (
+        [[f"{name}.{at}.key", f"{name}.{at}.value"] for at in range(20)] for name in ("past_key_values", "present")
+    )
     assert boxes == [["x"], *past, ["y"], *present]
-    assert window.run("return page.graph.lines(page.graph.view.portOf('past.3.value', false), 1)") == [
-        "past.3",
+    assert window.run("return page.graph.lines(page.graph.view.portOf('past_key_values.3.value', false), 1)") == [
+        "past_key_values.3",
         "2 inputs",
     ]
     notched = """
@@ -436,7 +440,7 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
     """
     assert window.run(notched) == 0  # inputs and outputs cut nothing out of the frames
     scale, left, right, width = window.run("""
-        document.querySelector("main").style.gridTemplateColumns = "200px 340px 1fr";
+        document.querySelector("main").style.gridTemplateColumns = "200px 420px 1fr";
         const { graph } = page;
         graph.resize();
         graph.home();
@@ -446,10 +450,10 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
     assert scale >= 0.48 and left >= 0 and right <= width  # what is in sight is whole
     window.run("page.graph.foldAll(false)")
     assert window.run("return page.graph.view.inputs.length + page.graph.view.outputs.length") == 4
-    window.run("page.graph.choose(page.graph.view.portOf('past.0.key', false)); page.graph.foldAll(true)")
-    assert window.run("return page.graph.textOf(page.graph.chosen)") == "Input past.0.key"
+    window.run("page.graph.choose(page.graph.view.portOf('past_key_values.0.key', false)); page.graph.foldAll(true)")
+    assert window.run("return page.graph.textOf(page.graph.chosen)") == "Input past_key_values.0.key"
     rows = "return [...document.querySelectorAll('#outline .row .name')].map((one) => one.textContent)"
-    assert window.run(rows)[:5] == ["Inputs", "x", "past", "Outputs", "y"]
+    assert window.run(rows)[:5] == ["Inputs", "x", "past_key_values", "Outputs", "y"]
 
 
 def test_texts_are_cut_and_not_squeezed(opened: Opened) -> None:
