@@ -399,10 +399,13 @@ def test_frames_of_networks(path: Path, opened: Opened) -> None:
 # What a person sees first ---------------------------------------------------------------------------------------------
 
 
+FURTHER = [f"{name}_of_all_the_tokens" for name in ("mask", "position", "segment", "language")]
+
+
 def decoder(count: int) -> ps.ModelProto:
     """Layers with keys and values of the past as inputs and of the present as outputs, and nodes that make a mask."""
     nodes = [node("Relu", ["x" if not at else f"mask{at - 1}"], [f"mask{at}"], name=f"m/{at}") for at in range(14)]
-    nodes.append(node("Relu", ["x"], ["h0"], name="m.embed/0"))
+    nodes.append(node("Sum", ["x", *FURTHER], ["h0"], name="m.embed/0"))
     for at in range(count):
         made = [f"present.{at}.key", f"present.{at}.value"]
         past = [f"past_key_values.{at}.key", f"past_key_values.{at}.value"]
@@ -413,6 +416,7 @@ def decoder(count: int) -> ps.ModelProto:
     nodes.append(node("Relu", [f"h{count}"], ["y"], name="head/Relu"))
     model = model_of(nodes, ["y", *(f"present.{at}.{one}" for at in range(count) for one in ("key", "value"))])
     given = model.graph.input[0].type
+    model.graph.input += [ps.ValueInfoProto(name=name, type=given) for name in FURTHER]
     for at in range(count):
         model.graph.input += [
             ps.ValueInfoProto(name=f"past_key_values.{at}.{one}", type=given) for one in ("key", "value")
@@ -424,12 +428,12 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
     """The layers are boxes, all folded or none. Inputs of one layer share a box, and so do many nodes of no module."""
     window = opened(decoder(20))
     titles = "return page.graph.view.groups.map((group) => group.title).filter(Boolean)"
-    assert window.run(titles) == ["Relu ... Relu", *(f"layers.{at}" for at in range(20))]
+    assert window.run(titles) == ["Relu ... Sum", *(f"layers.{at}" for at in range(20))]
     boxes = window.run("return [...page.graph.view.inputs, ...page.graph.view.outputs]")
     past, present = (
         [[f"{name}.{at}.key", f"{name}.{at}.value"] for at in range(20)] for name in ("past_key_values", "present")
     )
-    assert boxes == [["x"], *past, ["y"], *present]
+    assert boxes == [["x"], *([name] for name in FURTHER), *past, ["y"], *present]
     assert window.run("return page.graph.lines(page.graph.view.portOf('past_key_values.3.value', false), 1)") == [
         "past_key_values.3",
         "2 inputs",
@@ -440,20 +444,18 @@ def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
     """
     assert window.run(notched) == 0  # inputs and outputs cut nothing out of the frames
     scale, left, right, width = window.run("""
-        document.querySelector("main").style.gridTemplateColumns = "200px 420px 1fr";
         const { graph } = page;
-        graph.resize();
         graph.home();
         const [from, to] = graph.reach((graph.canvas.clientHeight - 52) / graph.scale);
         return [graph.scale, (from - graph.x) * graph.scale, (to - graph.x) * graph.scale, graph.canvas.clientWidth];
     """)
     assert scale >= 0.48 and left >= 0 and right <= width  # what is in sight is whole
     window.run("page.graph.foldAll(false)")
-    assert window.run("return page.graph.view.inputs.length + page.graph.view.outputs.length") == 4
+    assert window.run("return page.graph.view.inputs.length + page.graph.view.outputs.length") == 8
     window.run("page.graph.choose(page.graph.view.portOf('past_key_values.0.key', false)); page.graph.foldAll(true)")
     assert window.run("return page.graph.textOf(page.graph.chosen)") == "Input past_key_values.0.key"
     rows = "return [...document.querySelectorAll('#outline .row .name')].map((one) => one.textContent)"
-    assert window.run(rows)[:5] == ["Inputs", "x", "past_key_values", "Outputs", "y"]
+    assert window.run(rows)[:9] == ["Inputs", "x", *FURTHER, "past_key_values", "Outputs", "y"]
 
 
 def test_texts_are_cut_and_not_squeezed(opened: Opened) -> None:
