@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 from torch import Tensor, nn
 
@@ -56,25 +57,31 @@ class Net(nn.Module):
 
 
 def pictures() -> None:
-    """Writes both."""
+    """Writes all of them, each for light and dark paper."""
     torch.manual_seed(0)
     names = {"input_names": ["image"], "output_names": ["scores"], "dynamic_axes": {"image": {0: "batch"}}}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         purexport.export(Net().eval(), (torch.randn(1, 3, 224, 224),), "net.onnx", **names)
         main(["html", "net.onnx", "-o", "net.html"])
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        target = IMAGES / "page.png"
-        program = os.environ.get("CHROMIUM", "chromium")
-        size = f"--window-size={SIZE[0]},{SIZE[1]}"
-        page = f"file://{folder}/net.html"
-        subprocess.run([program, *options, size, f"--screenshot={target}", page], check=True, stderr=subprocess.DEVNULL)
-        terminal(["show", "net.onnx"], IMAGES / "show.svg")
+        for scheme, name in ((1, "page.png"), (0, "page-dark.png")):
+            screenshot(f"file://{folder}/net.html", IMAGES / name, scheme)
+        printed = terminal(["show", "net.onnx"])
+        for theme, name in ((DEFAULT_TERMINAL_THEME, "show.svg"), (SVG_EXPORT_THEME, "show-dark.svg")):
+            (IMAGES / name).write_text(drawn(printed, theme))
         os.chdir(IMAGES)
 
 
-def terminal(words: list[str], target: Path) -> None:
-    """What a verb prints on a terminal, as a picture without fonts from elsewhere."""
+def screenshot(page: str, target: Path, scheme: int) -> None:
+    """The page in a window; `scheme` 1 is light, 0 dark."""
+    program = os.environ.get("CHROMIUM", "chromium")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    options += [f"--blink-settings=preferredColorScheme={scheme}", f"--window-size={SIZE[0]},{SIZE[1]}"]
+    subprocess.run([program, *options, f"--screenshot={target}", page], check=True, stderr=subprocess.DEVNULL)
+
+
+def terminal(words: list[str]) -> str:
+    """What a verb prints on a terminal, with the command above it."""
     environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
     command = [sys.executable, "-m", "purexport", *words]
     ours, theirs = pty.openpty()
@@ -83,11 +90,16 @@ def terminal(words: list[str], target: Path) -> None:
         printed = "".join(iter(lambda: _read(ours), ""))
     assert process.returncode == 0, printed
     os.close(ours)
+    return f"$ purexport {' '.join(words)}\n" + printed.replace("\r\n", "\n").rstrip()
+
+
+def drawn(printed: str, theme: TerminalTheme) -> str:
+    """The text of a terminal as a picture without fonts from elsewhere."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, legacy_windows=False)
-    console.print(Text.from_ansi(f"$ purexport {' '.join(words)}\n" + printed.replace("\r\n", "\n").rstrip()))
-    drawn = console.export_svg(title="purexport", unique_id="show")
-    drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
-    target.write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n")
+    console.print(Text.from_ansi(printed))
+    picture = console.export_svg(title="purexport", unique_id="show", theme=theme)
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+    return "\n".join(line.rstrip() for line in picture.splitlines()) + "\n"
 
 
 def _read(terminal: int) -> str:

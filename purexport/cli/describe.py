@@ -6,6 +6,7 @@ A file may hold text that is no UTF-8.  A message has it as bytes, and here it i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
     graph = model.graph or ps.GraphProto()
     weights = list(graph.initializer)
     initialized = {tensor.name for tensor in weights}
+    types = {value.name: type_text(value.type) for value in (*graph.value_info, *graph.output)}
     return {
         "ir_version": model.ir_version,
         "opset_import": {as_text(entry.domain) or "ai.onnx": entry.version for entry in model.opset_import},
@@ -38,7 +40,7 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
             "external": sum(1 for tensor in weights if tensor.external_data),
         },
         "operators": dict(Counter(as_text(node.op_type) for node in graph.node).most_common()),
-        "nodes": [_node(node) for node in graph.node],
+        "nodes": [_node(node, types) for node in graph.node],
         "functions": [as_text(function.name) for function in model.functions],
         "metadata": {as_text(entry.key): as_text(entry.value) for entry in model.metadata_props},
     }
@@ -81,13 +83,14 @@ def _value(value: ps.ValueInfoProto) -> dict[str, str]:
     return {"name": as_text(value.name), "type": type_text(value.type)}
 
 
-def _node(node: ps.NodeProto) -> dict[str, Any]:
+def _node(node: ps.NodeProto, types: Mapping[str | bytes | None, str]) -> dict[str, Any]:
     return {
         "name": as_text(node.name),
         "op_type": as_text(node.op_type),
         "domain": as_text(node.domain),
         "inputs": list(map(as_text, node.input)),
         "outputs": list(map(as_text, node.output)),
+        "types": [types.get(name, "?") for name in node.output],
         "attributes": [attribute_text(attribute) for attribute in node.attribute],
     }
 

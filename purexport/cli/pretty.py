@@ -31,12 +31,13 @@ def show(console: Any, facts: dict[str, Any], rows: Iterable[tuple[str, str]]) -
     console.print(table)
     if "nodes" not in facts:
         return
-    heads = (("", "dim"), ("operator", "green"), ("from", ""), ("to", "cyan"), ("attributes", "dim"))
+    heads = (("", "dim"), ("operator", "green"), ("from", ""), ("to", "cyan"), ("type", ""), ("attributes", "dim"))
     table = _table("nodes", *heads)
     for at, node in enumerate(facts["nodes"]):
         kind = f"{node['domain']}::{node['op_type']}" if node["domain"] else node["op_type"]
         inputs = ", ".join(name or "-" for name in node["inputs"])
-        _fill(table, [(str(at), kind, inputs, ", ".join(node["outputs"]), ", ".join(node["attributes"]))])
+        outputs, types, attributes = (", ".join(node[key]) for key in ("outputs", "types", "attributes"))
+        _fill(table, [(str(at), kind, inputs, outputs, types, attributes)])
     console.print(table)
 
 

@@ -37,6 +37,7 @@ DRAWING = (
     "drawing.js",
     "pointing.js",
     "graph.js",
+    "inflate.js",
     "opening.js",
 )
 """The scripts that read a model and draw its graph."""

@@ -103,6 +103,7 @@ def test_a_pipe_gets_the_same_with_and_without_rich(file: Path) -> None:
     texts = in_pipe(*argvs)
     assert len(texts) == len(VERBS) and all(texts) and texts == in_pipe(*argvs, code=WITHOUT_RICH)
     assert "\x1b" not in "".join(texts) and "".join(texts).isascii()
+    assert "MatMul  x, fc.weight -> h\n" in texts[0] and "Pad     h -> y: float32[...]" in texts[0]
 
 
 def test_a_terminal_without_rich(file: Path) -> None:
@@ -128,7 +129,8 @@ TABLES = [
             "x float32[batch, 64]",
             "operator count",
             "MatMul 1 ####",
-            "1 Pad h y mode=",
+            "operator from to type attributes",
+            "0 MatMul x, fc.weight h ? 1 Pad h y float32[...] mode=",
         ],
     ),
     (

@@ -154,7 +154,7 @@ def test_sources_of_the_page(path: Path) -> None:
     # all text passes `plain`, which escapes what would move other text
     shows = [line.strip() for line in lines if re.search(r"textContent =|(fill|stroke)Text\(", line)]
     own = ["element.textContent = plain(text);"]
-    own += [f"context.{way}Text(plain(text), x, y, width);" for way in ("fill", "stroke")]
+    own += [f"context.{way}Text(plain(text), x, y);" for way in ("fill", "stroke")]  # no width: it would squeeze them
     assert shows == (own if path.name == "lists.js" else [])
 
 
@@ -330,7 +330,8 @@ const seen = (id) => {
   const at = document.elementFromPoint(box.left + box.width / 2, box.top + Math.min(box.height / 2, 8));
   return box.width > 0 && at !== null && document.getElementById(id).contains(at);
 };
-const names = ["tab-fields", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex", "tree", "side", "search", "theme"];
+const names = ["tab-left", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex", "outline", "tree", "side", "search",
+  "theme"];
 return names.filter(seen).concat(document.documentElement.scrollWidth > innerWidth ? ["too wide"] : []);
 """
 
@@ -339,7 +340,7 @@ return names.filter(seen).concat(document.documentElement.scrollWidth > innerWid
 @needs_browser
 @pytest.mark.parametrize("width", [390, 700])
 def test_a_narrow_window_shows_one_part_at_a_time(width: int, tmp_path: Path) -> None:
-    tabs = ["tab-fields", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex"]
+    tabs = ["tab-left", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex"]
     with Browser(width, 844) as window:
         window.open(made(tmp_path, SAMPLE_BYTES))
         assert window.run(IN_SIGHT) == [*tabs, "search", "theme"]
@@ -348,7 +349,9 @@ def test_a_narrow_window_shows_one_part_at_a_time(width: int, tmp_path: Path) ->
         assert window.run(IN_SIGHT) == [*tabs, "side", "search", "theme"]
         assert "MatMul 'fc'" in window.text("#details")
         window.click("#side-close")
-        window.click("#tab-fields")
+        window.click("#tab-left")
+        assert window.run(IN_SIGHT) == [*tabs, "outline", "search", "theme"]
+        window.click("#left-tree")
         assert window.run(IN_SIGHT) == [*tabs, "tree", "search", "theme"]
         window.click("#tab-hex")
         assert window.run(IN_SIGHT) == [*tabs, "search", "theme"] and window.console() == []
@@ -373,7 +376,9 @@ def test_search_click_and_see_the_bytes(opened: Opened) -> None:
     window = opened(SAMPLE_BYTES)
     [pad] = [element for element in Bytes(SAMPLE_BYTES).walk() if element.path == "graph.node[1]"]
     window.type("#search", "pad\ue007")
-    assert "Pad 'pad'" in window.text("#details") and "node[1]" in window.text("#tree .chosen")
+    assert "Pad 'pad'" in window.text("#details") and window.text("#outline .chosen") == "Pad\npad"
+    window.click("#left-tree")
+    assert "node[1]" in window.text("#tree .chosen")
     octets = SAMPLE_BYTES[pad.start : pad.start + 2].hex(" ")
     assert octets in window.text("table.hex tr:first-child")
     window.click("#tab-hex")
@@ -398,6 +403,16 @@ def test_tensors_sizes_and_light(opened: Opened) -> None:
     window = opened(SAMPLE_BYTES)
     window.click("#tab-tensors")
     assert "fc.weight\nFLOAT\n[64, 64]" in window.text("#tensors-list .row")
+    assert window.text("#tensors-head").split() == ["name", "type", "shape", "size", "min", "max", "std", "values"]
+    style = "const [cell] = document.querySelectorAll('#tensors-list .cell.name'); return getComputedStyle(cell)."
+    assert window.run(style + "direction") == "rtl" and window.run(style + "textOverflow") == "ellipsis"
+    assert window.text("#strip-legend").split("\n") == [
+        "Where the bytes of the file are:",
+        "nodes",
+        "weights",
+        "types of values",
+        "anything else",
+    ]
     window.click("#tensors-head .size")  # they are in the order of size already: the other way round
     assert window.run("return page.tensors.rows.map((one) => one.name)") == ["shift", "fc.weight"]
     window.click("#tab-sizes")
@@ -567,6 +582,7 @@ def test_keys(opened: Opened) -> None:
     window.type("#graph-canvas", "+")
     assert window.run("return page.graph.scale") > before
     window.run("page.select(page.bytes.find('graph'))")
+    window.type("body", "f")
     window.type("#tree", "\ue015")  # down, past the fields above it: the first node
     assert window.run("return page.chosen.path") == "graph.node[0]"
     window.type("#tree", "\ue014\ue015")  # right opens it, down goes in

@@ -93,7 +93,7 @@ for (const row of layout.rows) {
   for (const vertex of row) if (layout.kind[vertex] !== 3) boxes.push(vertex);
 }
 for (const frame of layout.frames) {
-  for (const vertex of boxes) {
+  for (const vertex of boxes.filter((one) => one < view.count)) {
     const at = layout.layer[vertex] - frame.first, reach = frame.rows[at];
     const own = vertex >= frame.from && vertex < frame.to, half = layout.widths[vertex] / 2, x = layout.x[vertex];
     if (reach === undefined) inFrames.push(own);
@@ -105,7 +105,7 @@ const wrong = inFrames.filter(Boolean).length, frames = layout.frames.length;
 boxes.sort((a, b) => a - b);
 const doubled = layout.preds.filter((list) => new Set(list).size < list.length).length;
 const names = (group) => modules.nodesIn(group).map((node) => node.name);
-const groups = view.groups.map((group) => [group.path, names(group)]).filter(Boolean);
+const groups = view.groups.map((group) => [group.isRange ? "" : group.path, names(group)]).filter(Boolean);
 return { vertexOf: [...view.vertexOf], drawn, boxes, wrong, frames, doubled, groups, count: view.count };
 """
 
@@ -150,7 +150,7 @@ def test_folding_keeps_every_node_and_every_edge(seed: int, opened: Opened) -> N
         wanted |= {(box[70], box[at]) for at, sources in enumerate(feeds) if not sources} | {(box[69], count + 1)}
         assert {tuple(edge) for edge in found["drawn"]} == wanted and found["doubled"] == 0
         for path, names in found["groups"]:
-            assert all(f"{name.split('/')[0]}.".startswith(f"{path}.") for name in names if "/" in name)
+            assert all(f"{name.split('/')[0]}.".startswith(f"{path}." if path else "") for name in names if "/" in name)
         assert found["wrong"] == 0 and (found["frames"] > 0) == (state != 1)
         sizes.append(count)
     assert sizes[0] == 70 and sizes[1] == min(sizes) < 40
@@ -293,20 +293,34 @@ def test_keys_of_the_graph(folded: Browser) -> None:
 
 
 def test_the_list_of_modules(folded: Browser) -> None:
-    rows = """return [...document.querySelectorAll("#modules-tree .row")].map((row) => [
+    rows = """return [...document.querySelectorAll("#outline .row")].slice(0, arguments[0]).map((row) => [
         row.querySelector(".name").textContent,
-        ...["role", "aria-level", "aria-expanded"].map((name) => row.getAttribute(name)),
+        ...["aria-level", "aria-expanded"].map((name) => row.getAttribute(name)),
     ])"""
-    folded.click("#modules summary")
-    folded.wait("return document.querySelectorAll('#modules-tree .row').length > 0")
-    assert folded.run(rows) == [["encoder.layer", "treeitem", "1", "false"], ["head", "treeitem", "1", "false"]]
-    folded.type("#modules-tree", ENTER + DOWN)
+    assert folded.run(rows, 9) == [
+        ["Inputs", "1", "true"],
+        ["x", "2", None],
+        ["Outputs", "1", "true"],
+        ["v122", "2", None],
+        ["Modules", "1", "true"],
+        ["encoder.layer", "2", "false"],
+        ["head", "2", "false"],
+        ["Nodes", "1", "true"],
+        ["Relu", "2", None],
+    ]
+    folded.type("#outline", 6 * DOWN + ENTER + DOWN)
     assert folded.run(OPEN) == ["encoder.layer"]
-    assert folded.run(rows)[1] == ["layer.0", "treeitem", "2", "false"]
-    at = "const box = document.getElementById('modules-tree'); return box.getAttribute('aria-activedescendant')"
-    assert folded.run(at) == "module-1"
-    folded.type("#modules-tree", LEFT + LEFT)  # to the module about it, and fold that
+    assert folded.run(rows, 7)[6] == ["layer.0", "3", "false"]
+    at = "const box = document.getElementById('outline'); return box.getAttribute('aria-activedescendant')"
+    assert folded.run(at) == "outline-6"
+    folded.type("#outline", LEFT + LEFT)  # to the module about it, and fold that
     assert folded.run(OPEN) == []
+    folded.type("#outline", 3 * DOWN + ENTER)
+    assert folded.run("return page.graph.nodeOf(page.graph.chosen).name") == "embed/Gather"
+    folded.type("#outline", HOME + DOWN + ENTER)
+    assert folded.run("return page.graph.textOf(page.graph.chosen)") == "Input x"
+    folded.type("#outline", HOME + ENTER)  # a section closes
+    assert folded.run(rows, 2) == [["Inputs", "1", "false"], ["Outputs", "1", "true"]]
 
 
 def test_search_and_the_fields_unfold_what_they_show(folded: Browser) -> None:
@@ -347,7 +361,6 @@ def test_search_by_operator(opened: Opened) -> None:
 def test_names_of_modules_are_text(opened: Opened) -> None:
     window = opened(chain([f"{HOSTILE}.\u202eb/{at}" for at in range(3)] + ["__proto__/a", "__proto__/b"]))
     window.run("page.graph.foldAll(false)")
-    window.click("#modules summary")
     window.type("#graph-canvas", "nn" + ENTER)
     window.run("page.showModule(page.graph.modules.kids(page.graph.modules.root)[0])")
     said = window.run("return document.body.textContent")
@@ -381,3 +394,85 @@ def test_frames_of_networks(path: Path, opened: Opened) -> None:
     for state in ("true", "false"):
         window.run(f"page.graph.foldAll({state})")
         assert window.run(STATE)["wrong"] == 0
+
+
+# What a person sees first ---------------------------------------------------------------------------------------------
+
+
+FURTHER = [f"{name}_of_all_the_tokens" for name in ("mask", "position", "segment", "language")]
+
+
+def decoder(count: int) -> ps.ModelProto:
+    """Layers with keys and values of the past as inputs and of the present as outputs, and nodes that make a mask."""
+    nodes = [node("Relu", ["x" if not at else f"mask{at - 1}"], [f"mask{at}"], name=f"m/{at}") for at in range(14)]
+    nodes.append(node("Sum", ["x", *FURTHER], ["h0"], name="m.embed/0"))
+    for at in range(count):
+        made = [f"present.{at}.key", f"present.{at}.value"]
+        past = [f"past_key_values.{at}.key", f"past_key_values.{at}.value"]
+        name = f"m.layers.{at}.attention/Sum"
+        nodes += [node("Sum", [f"h{at}", "mask13", one], [two], name=name) for one, two in zip(past, made, strict=True)]
+        nodes += [node("Sum", made, [f"a{at}"], name=name), node("Relu", [f"a{at}"], [f"r{at}"], name=name)]
+        nodes.append(node("Add", [f"r{at}", f"h{at}"], [f"h{at + 1}"], name=f"m.layers.{at}/Add"))
+    nodes.append(node("Relu", [f"h{count}"], ["y"], name="head/Relu"))
+    model = model_of(nodes, ["y", *(f"present.{at}.{one}" for at in range(count) for one in ("key", "value"))])
+    given = model.graph.input[0].type
+    model.graph.input += [ps.ValueInfoProto(name=name, type=given) for name in FURTHER]
+    for at in range(count):
+        model.graph.input += [
+            ps.ValueInfoProto(name=f"past_key_values.{at}.{one}", type=given) for one in ("key", "value")
+        ]
+    return model
+
+
+def test_a_decoder_opens_as_its_layers(opened: Opened) -> None:
+    """The layers are boxes, all folded or none. Inputs of one layer share a box, and so do many nodes of no module."""
+    window = opened(decoder(20))
+    titles = "return page.graph.view.groups.map((group) => group.title).filter(Boolean)"
+    assert window.run(titles) == ["Relu ... Sum", *(f"layers.{at}" for at in range(20))]
+    boxes = window.run("return [...page.graph.view.inputs, ...page.graph.view.outputs]")
+    past, present = (
+        [[f"{name}.{at}.key", f"{name}.{at}.value"] for at in range(20)] for name in ("past_key_values", "present")
+    )
+    assert boxes == [["x"], *([name] for name in FURTHER), *past, ["y"], *present]
+    assert window.run("return page.graph.lines(page.graph.view.portOf('past_key_values.3.value', false), 1)") == [
+        "past_key_values.3",
+        "2 inputs",
+    ]
+    notched = """
+        const isWhole = (frame) => frame.rows.every(([left, right]) => left === frame.left && right === frame.right);
+        return page.graph.layout.frames.filter((frame) => !isWhole(frame)).length;
+    """
+    assert window.run(notched) == 0  # inputs and outputs cut nothing out of the frames
+    scale, left, right, width = window.run("""
+        const { graph } = page;
+        graph.home();
+        const [from, to] = graph.reach((graph.canvas.clientHeight - 52) / graph.scale);
+        return [graph.scale, (from - graph.x) * graph.scale, (to - graph.x) * graph.scale, graph.canvas.clientWidth];
+    """)
+    assert scale >= 0.48 and left >= 0 and right <= width  # what is in sight is whole
+    window.run("page.graph.foldAll(false)")
+    assert window.run("return page.graph.view.inputs.length + page.graph.view.outputs.length") == 8
+    window.run("page.graph.choose(page.graph.view.portOf('past_key_values.0.key', false)); page.graph.foldAll(true)")
+    assert window.run("return page.graph.textOf(page.graph.chosen)") == "Input past_key_values.0.key"
+    rows = "return [...document.querySelectorAll('#outline .row .name')].map((one) => one.textContent)"
+    assert window.run(rows)[:9] == ["Inputs", "x", *FURTHER, "past_key_values", "Outputs", "y"]
+
+
+def test_texts_are_cut_and_not_squeezed(opened: Opened) -> None:
+    """A type that has no room has shorter names of sizes; a name keeps its end; what is drawn has its own width."""
+    window = opened(decoder(2))
+    drawn = """
+        const { graph } = page, { fillText } = CanvasRenderingContext2D.prototype, drawn = [];
+        CanvasRenderingContext2D.prototype.fillText = function noted(...args) { drawn.push(args); };
+        graph.typeOf = () => arguments[0];
+        graph.renew();
+        graph.draw();
+        CanvasRenderingContext2D.prototype.fillText = fillText;
+        return drawn.map(([text, , , ...width]) => [text, width.length]);
+    """
+    texts = window.run(drawn, "FLOAT[batch_size, past_sequence_length + sequence_length, 64]")
+    assert {width for _, width in texts} == {0}  # the width that would squeeze them
+    shorter = {"[batch_\u2026, past_s\u2026 + sequen\u2026, 64]", "[bat\u2026, pas\u2026 + seq\u2026, 64]"}
+    assert {text for text, _ in texts} & shorter
+    digits = "1234567, " * 12
+    assert not [text for text, _ in window.run(drawn, f"FLOAT[{digits}]") if "1234567" in text]

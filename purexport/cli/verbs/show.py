@@ -23,8 +23,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "show",
         help="what is in an .onnx file: inputs, outputs, opsets, sizes, nodes",
-        description="Show the graph of an .onnx file: inputs, outputs, opsets, sizes, operators and nodes. "
-        "Weights are not read, so large files show at once.",
+        description="Show the graph of an .onnx file: inputs, outputs, opsets, sizes, operators and nodes with the "
+        "types and shapes of their results. Weights are not read, so large files show at once.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the .onnx file")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
@@ -81,7 +81,9 @@ def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _node_cells(node: dict[str, Any]) -> tuple[str, str]:
     """The operator, and the rest as one text: names are of too many lengths for columns."""
     kind = f"{node['domain']}::{node['op_type']}" if node["domain"] else node["op_type"]
-    text = f"{', '.join(name or '-' for name in node['inputs'])} -> {', '.join(node['outputs'])}"
+    pairs = zip(node["outputs"], node["types"], strict=True)
+    made = (name if type_ == "?" else f"{name}: {type_}" for name, type_ in pairs)
+    text = f"{', '.join(name or '-' for name in node['inputs'])} -> {', '.join(made)}"
     return kind, f"{text}  {{{', '.join(node['attributes'])}}}" if node["attributes"] else text
 
 

@@ -19,12 +19,8 @@ class Details {
     if (model.graphs.length) {
       const [graph] = model.graphs;
       rows.push(["nodes", count(graph.nodes.length)]);
-      for (const title of ["inputs", "outputs"]) {
-        for (const name of graph[title]) {
-          if (graph.weights.has(name)) continue;
-          const type = graph.values.has(name) ? valueType(this.app.bytes, graph.values.get(name)) : "";
-          rows.push([title.slice(0, -1), `${name}  ${type}`]);
-        }
+      for (const [title, names] of [["input", graph.fed], ["output", graph.outputs]]) {
+        for (const list of sharing(names, () => "")) rows.push([title, this.port(graph, list.map((at) => names[at]))]);
       }
     }
     rows.push(["tensors", count(model.tensors.length)]);
@@ -36,6 +32,12 @@ class Details {
     box.append(make("p", "faint", `This page holds ${sizeText(store.bytes.length)} of the file's bytes: the structure. `
       + "Of the values of tensors, and of other long fields, it has the first and the last bytes only."));
     box.append(make("p", "faint", "Made by " + facts.made_by + ". Press ? for the keys."));
+  }
+
+  // An input or output with its type, or a family of them.
+  port(graph, [first, ...more]) {
+    const type = graph.values.has(first) ? valueType(this.app.bytes, graph.values.get(first)) : "";
+    return more.length ? `${first} and ${count(more.length)} more alike  ${type}` : `${first}  ${type}`;
   }
 
   show(element) {
@@ -191,8 +193,8 @@ class Details {
     const { statistics } = tensor, file = tensor.file ? ` of ${tensor.file}` : "";
     const rows = [["values", `${sizeText(tensor.size)} at ${offsetText(tensor.offset)}${file}`]];
     if (statistics !== null) {
-      rows.push(["from", String(statistics.low)], ["to", String(statistics.high)], ["mean", String(statistics.mean)]);
-      rows.push(["spread", statistics.std === null ? "too large" : String(statistics.std)]);
+      rows.push(["min", String(statistics.low)], ["max", String(statistics.high)], ["mean", String(statistics.mean)]);
+      rows.push(["std", statistics.std === null ? "too large" : String(statistics.std)]);
       rows.push(["of", sampleText(statistics)]);
     }
     box.append(this.table(rows));

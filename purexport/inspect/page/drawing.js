@@ -3,13 +3,16 @@
 
 const LEAST_TEXT = 0.34;  // the scale from which on boxes have text
 const LEAST_SHAPE = 0.6;  // from which on edges have shapes
-const SHAPE_WIDTH = 190;
+const SHAPE_WIDTH = 210;
+const CUTS = [6, 3];  // letters that are left of the names of sizes where a shape has less room
 const LEAST_EDGE = 0.03;  // from which on edges are drawn
 const LEAST_CENTERED = 0.5;  // at which a box is brought to the middle
 const LEAST_FRAME = 0.06;  // from which on modules have frames
 const LEAST = 0.02;  // the least of all, at which a layer is a line; the bar shows more
 const MOST_DIMS = 8;  // of a shape in a box
 const MOST_TITLE = 30;  // letters of a module's name in a box
+const MOST_WIDTH = 290;  // of a box
+const TITLE_FONT = "600 13px system-ui, sans-serif", TEXT_FONT = "11px system-ui, sans-serif";
 const STRIPE = 5;  // pixels of what a module consists of
 
 const shapeText = (dims) => {
@@ -18,12 +21,22 @@ const shapeText = (dims) => {
 };
 const endOf = (text, most) => (text.length > most ? `...${text.slice(3 - most)}` : text);
 
+// A type as text, and shorter forms of it: without the data type, and with the names of sizes cut.
+function shorterShapes(text) {
+  const shape = text.replace(/^\w+(?=\[)/, ""), cut = (most) => shape.replace(/[A-Za-z_]\w*/g, (name) => (
+    name.length > most + 1 ? `${name.slice(0, most)}\u2026` : name));
+  return [text, shape, ...CUTS.map(cut)];
+}
+
 class Drawing {
   // The two lines of a box: what it is, and the shapes of its weights, or how much is in it.
   lines(vertex, kind) {
     const { graph, view } = this;
-    if (kind === INPUT) return [graph.inputs[vertex - view.count], ""];
-    if (kind === OUTPUT) return [graph.outputs[vertex - view.count - view.inputCount], ""];
+    if (kind === INPUT || kind === OUTPUT) {
+      const names = view.namesOf(vertex);
+      if (names.length === 1) return [names[0], ""];
+      return [sharedName(names), many(names.length, kind === INPUT ? "input" : "output")];
+    }
     const group = view.groups[vertex];
     if (group !== undefined) return [endOf(group.title, MOST_TITLE), many(group.size, "node")];
     const node = this.nodeOf(vertex);
@@ -39,8 +52,18 @@ class Drawing {
 
   widthOf(vertex, kind) {
     const [first, second] = this.lines(vertex, kind), isGroup = this.view.groups[vertex] !== undefined;
-    const width = Math.max(first.length * 7.8, second.length * 6.2) + (isGroup ? 46 : 22);
-    return Math.max(isGroup ? 104 : 64, Math.min(isGroup ? 270 : 230, width));
+    const width = Math.max(this.textWidth(first, TITLE_FONT), this.textWidth(second, TEXT_FONT)) + (isGroup ? 46 : 22);
+    return Math.max(isGroup ? 104 : 64, Math.min(MOST_WIDTH, width));
+  }
+
+  // Kept, because boxes have few different texts.
+  textWidth(text, font) {
+    const context = this.canvas.getContext("2d"), key = `${font} ${text}`;
+    if (!this.measured.has(key)) {
+      context.font = font;
+      this.measured.set(key, context.measureText(plain(text)).width);
+    }
+    return this.measured.get(key);
   }
 
   draw() {
@@ -53,16 +76,17 @@ class Drawing {
     const view = { left: this.x, right: this.x + this.canvas.clientWidth / scale };
     const from = Math.max(0, layout.layerAt(this.y) - 1);
     const to = Math.min(layout.depth - 1, layout.layerAt(this.y + this.canvas.clientHeight / scale) + 1);
-    if (scale >= LEAST_FRAME) this.drawFrames(context, from, to, view, colors);
+    this.framesInSight = layout.frames.filter((frame) => frame.last >= from && frame.first <= to
+      && frame.right >= view.left && frame.left <= view.right);
+    if (scale >= LEAST_FRAME) this.drawFrames(context, from, to, colors);
     if (scale >= LEAST_EDGE) this.drawEdges(context, from, to, view, colors);
     if (scale >= LEAST_TEXT) this.drawTitles(context, from, to, view, colors);
-    for (let at = from; at <= to; at++) this.drawRow(context, layout.rows[at], view, colors);
+    for (let at = from; at <= to; at++) this.drawRow(context, at, view, colors);
     this.drawBar();
   }
 
-  drawFrames(context, from, to, view, colors) {
-    for (const frame of this.layout.frames) {
-      if (frame.last < from || frame.first > to || frame.right < view.left || frame.left > view.right) continue;
+  drawFrames(context, from, to, colors) {
+    for (const frame of this.framesInSight) {
       context.beginPath();
       outlineOf(context, this.layout, frame, from - 1, to + 1);
       context.fillStyle = colors.frame;
@@ -75,14 +99,14 @@ class Drawing {
 
   // Over the lines, which may lead through frames.
   drawTitles(context, from, to, view, colors) {
-    context.font = "11px system-ui, sans-serif";
+    context.font = TEXT_FONT;
     context.textAlign = "left";
-    for (const frame of this.layout.frames) {
+    for (const frame of this.framesInSight) {
       if (frame.first < from || frame.first > to) continue;
       const [left, right, top] = this.titleOf(frame);
       if (right < view.left || left > view.right) continue;
-      const texts = [`\u25be ${endOf(frame.group.title, MOST_TITLE)}`], over = { ...colors, paper: colors.frame };
-      writeOver(context, texts, left + 8, top + 15, right - left - 14, over);
+      const texts = [`\u25be ${endOf(frame.group.title, MOST_TITLE)}`, "\u25be"];
+      writeOver(context, texts, left + 8, top + 15, right - left - 14, colors.frame, colors.faint);
     }
   }
 
@@ -167,11 +191,22 @@ class Drawing {
     context.fillStyle = colors.faint;
     context.font = "10px system-ui, sans-serif";
     context.textAlign = "left";
-    write(context, `from ${names.slice(0, 2).join(", ")}`, x + 4, y - 6, layout.widths[vertex]);
+    write(context, cutTo(context, `from ${names.slice(0, 2).join(", ")}`, layout.widths[vertex]), x + 4, y - 6);
   }
 
-  drawRow(context, row, view, colors) {
-    const { layout, scale } = this, [low, high] = this.sight(row, view);
+  // The colour behind a place below the boxes of a layer: that of a frame, or of the paper.
+  groundAt(x, y, layer, colors) {
+    const below = y - this.layout.tops[layer] - BOX;
+    const isIn = ({ first, last, rows, down }) => {
+      if (layer < first || layer > last || (layer === last && below > down * FOOT)) return false;
+      const [left, right] = rows[layer - first];
+      return x >= left && x < right;
+    };
+    return this.framesInSight.some(isIn) ? colors.frame : colors.paper;
+  }
+
+  drawRow(context, at, view, colors) {
+    const { layout, scale } = this, row = layout.rows[at], [low, high] = this.sight(row, view);
     let lastPixel = -Infinity;
     for (let index = low; index < high; index++) {
       const vertex = row[index], width = layout.widths[vertex], x = layout.x[vertex] - width / 2;
@@ -181,15 +216,16 @@ class Drawing {
       this.drawBox(context, vertex, colors);
     }
     if (scale < LEAST_SHAPE) return;
-    context.font = "10px system-ui, sans-serif";
+    context.font = TEXT_FONT;
     context.textAlign = "left";
     for (let index = low; index < high; index++) {
       const text = this.shapeOf(row[index]), x = layout.x[row[index]] + 5;
       if (!text) continue;
       const next = row.slice(index + 1, high).find((one) => layout.kind[one] !== BEND);
-      const room = next === undefined ? SHAPE_WIDTH : layout.x[next] - x - 2;
-      const texts = [text, text.replace(/^\w+(?=\[)/, "")], y = layout.top(row[index]) + BOX + 12;
-      writeOver(context, texts, x, y, Math.min(SHAPE_WIDTH, room), colors);
+      const room = next === undefined ? SHAPE_WIDTH : layout.x[next] - x - 5;
+      const y = layout.top(row[index]) + BOX + 13;
+      writeOver(context, shorterShapes(text), x, y, Math.min(SHAPE_WIDTH, room),
+        this.groundAt(x, y, at, colors), colors.faint);
     }
   }
 
@@ -221,15 +257,16 @@ class Drawing {
     const [first, second] = this.lines(vertex, kind);
     context.textAlign = "center";
     context.fillStyle = group === undefined || painted !== null ? colors.onColor : colors.ink;
-    context.font = "600 13px system-ui, sans-serif";
+    context.font = TITLE_FONT;
     const shift = group === undefined ? 0 : 8;
-    write(context, first, layout.x[vertex] + shift, y + (second ? 17 : 26), width - 10 - 2 * shift);
-    context.font = "11px system-ui, sans-serif";
-    if (second) write(context, second, layout.x[vertex] + shift, y + 32, width - 10 - 2 * shift);
+    const room = width - 10 - 2 * shift, isPort = kind !== NODE;
+    write(context, cutTo(context, first, room, isPort), layout.x[vertex] + shift, y + (second ? 17 : 26));
+    context.font = TEXT_FONT;
+    if (second) write(context, cutTo(context, second, room), layout.x[vertex] + shift, y + 32);
     if (group === undefined) return;
     context.textAlign = "left";
     context.font = "15px system-ui, sans-serif";
-    write(context, "\u25b8", x + 7, y + 18, 16);
+    write(context, "\u25b8", x + 7, y + 18);
   }
 
   // What a module consists of, by families, along the bottom of its box.
@@ -300,7 +337,7 @@ class Drawing {
     context.roundRect(x, y - 9, width, 18, 9);
     context.fill();
     context.fillStyle = colors.onBad;
-    write(context, text, x + 7, y + 4, width - 12);
+    write(context, text, x + 7, y + 4);
   }
 
   markOf(vertex) {
@@ -319,7 +356,7 @@ class Drawing {
   }
 
   shapeText(vertex) {
-    const { graph } = this, texts = new Set();
+    const texts = new Set();
     for (const name of this.given(vertex)) texts.add(this.typeOf(name));
     texts.delete("");
     if (!texts.size) return "";
@@ -329,8 +366,8 @@ class Drawing {
 
   // The values that a vertex gives to others; the first result where no one takes any.
   given(vertex) {
-    const { layout, view, graph } = this, found = new Set();
-    if (layout.kind[vertex] === INPUT) return [graph.inputs[vertex - view.count]];
+    const { layout, view } = this, found = new Set();
+    if (layout.kind[vertex] === INPUT) return view.namesOf(vertex);
     for (const to of view.succs[vertex]) for (const name of view.carried(vertex, to)) found.add(name);
     if (!found.size && view.groups[vertex] === undefined) return this.nodeOf(vertex).outputs.slice(0, 1);
     return [...found];

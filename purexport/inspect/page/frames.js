@@ -43,8 +43,8 @@ function framesOf(layout, view) {
   return found.filter((frame) => frame !== null);
 }
 
-// Leaves the boxes of others out of a frame: `rows` has how far it reaches in each of its layers. False where a box of
-// others lies between its own. Lines of others may pass through.
+// Leaves the boxes of other nodes out of a frame: `rows` has how far it reaches in each of its layers. False where a
+// box of others lies between its own. Lines of others may pass through, and inputs and outputs may lie in it.
 function cutOut(layout, frame) {
   const { from, to, first, last, left, right } = frame, isOwn = (vertex) => vertex >= from && vertex < to;
   frame.rows = [];
@@ -61,7 +61,7 @@ function cutOut(layout, frame) {
       if (isOwn(vertex)) {
         if (reach[1] < right) return false;
         after = true;
-      } else if (layout.kind[vertex] !== BEND) {
+      } else if (layout.kind[vertex] === NODE) {
         if (after) reach[1] = Math.min(reach[1], layout.x[vertex] - half);
         else reach[0] = layout.x[vertex] + half;
       }

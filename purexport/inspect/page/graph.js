@@ -1,7 +1,9 @@
 // The graph that is shown: what is folded and chosen, and moving about in it. Wheel and drag move, Ctrl and wheel zoom,
 // a click selects or unfolds, a click on the title of a frame folds; the bar on the right is the whole graph.
 
-const TOOLS = 52, LINE = 32;  // pixels that the buttons cover, and the list of modules below them
+const TOOLS = 52;  // pixels that the buttons cover
+const LEAST_HOME = 0.48;  // the least scale at which a graph opens, so that it can be read
+const LABEL = 120;  // pixels of a type beside a line for which there is room, if all can be had
 
 class GraphView extends Pointing {
   // `ids` comes before the ids of its parts, so that a page can have two.
@@ -23,6 +25,7 @@ class GraphView extends Pointing {
     this.folding = [];
     this.waiting = false;
     this.frames = [];
+    this.measured = new Map();  // widths of texts
     this.byStart = new Map();  // graphs by where their nodes begin in the file
     this.listen();
     app.onSelect((element, from) => this.selected(element, from));
@@ -127,10 +130,11 @@ class GraphView extends Pointing {
   }
 
   foldAll(open) {
-    this.modules.setAll(open);
+    const isDone = this.modules.setAll(open);
     this.folded(this.held());
     this.home();
-    this.app.announce(open ? "all modules are unfolded" : "all modules are folded");
+    const most = isDone ? "" : `, up to ${count(MOST_UNFOLDED)} boxes`;
+    this.app.announce(open ? `all modules are unfolded${most}` : "all modules are folded");
   }
 
   folded(held) {
@@ -143,12 +147,14 @@ class GraphView extends Pointing {
   held() {
     const { view, chosen } = this;
     if (chosen < 0) return null;
-    return chosen < view.count ? { position: view.starts[chosen] } : { end: chosen - view.count };
+    if (chosen < view.count) return { position: view.starts[chosen] };
+    return { name: view.namesOf(chosen)[0], isOutput: chosen >= view.count + view.inputCount };
   }
 
   hold(held) {
     if (held === null) this.chosen = -1;
-    else this.chosen = held.end === undefined ? this.view.vertexAt(held.position) : this.view.count + held.end;
+    else if (held.name === undefined) this.chosen = this.view.vertexAt(held.position);
+    else this.chosen = this.view.portOf(held.name, held.isOutput);
   }
 
   // The middle and the upper edge of a group, as a box or as a frame; null where something about it is folded.
@@ -194,14 +200,32 @@ class GraphView extends Pointing {
   home() {
     this.homeless = !this.canvas.clientWidth;  // not in sight yet
     if (this.homeless) return;
-    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth - this.covered;
-    const whole = Math.min(width / (right - left + 80), this.canvas.clientHeight / (deep + 132 + LINE));
-    this.scale = Math.max(Math.min(1, whole), Math.min(0.8, width / 560));
-    const first = this.layout.rows.length ? this.layout.x[this.layout.rows[0][0]] : 0;
-    const middle = (right - left + 80) * this.scale < width ? (left + right) / 2 : first;
-    this.x = middle - (width / 2 + this.covered) / this.scale;
-    this.y = -(this.modules.any ? TOOLS + LINE : TOOLS) / this.scale;
+    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth;
+    const height = this.canvas.clientHeight - TOOLS;
+    const whole = Math.min(width / (right - left + 80), height / (deep + 80));
+    const wanted = Math.max(Math.min(1, whole), Math.min(0.8, width / 560));
+    const [from, to, middle] = this.reach(height / wanted);
+    this.scale = Math.max(Math.min(wanted, width / (to - from + 2 * MARGIN)), LEAST_HOME);
+    this.x = ((to - from) * this.scale < width ? (from + to) / 2 : middle) - width / 2 / this.scale;
+    this.y = -TOOLS / this.scale;
     this.invalidate();
+  }
+
+  // How far the boxes of the first layers reach, down to a depth: [left, right, the middle one].
+  reach(deep) {
+    const { layout } = this, middles = [];
+    let from = Infinity, to = -Infinity;
+    for (let at = 0; at < layout.depth && layout.tops[at] < deep; at++) {
+      for (const vertex of layout.rows[at]) {
+        if (layout.kind[vertex] === BEND) continue;
+        const text = layout.kind[vertex] === OUTPUT ? 0 : LABEL;
+        from = Math.min(from, layout.x[vertex] - layout.widths[vertex] / 2);
+        to = Math.max(to, layout.x[vertex] + Math.max(layout.widths[vertex] / 2, text));
+        middles.push(layout.x[vertex]);
+      }
+    }
+    middles.sort((a, b) => a - b);
+    return middles.length ? [from, to, middles[middles.length >> 1]] : [0, 0, 0];
   }
 
   // All of it, as far as it can be seen.
@@ -214,6 +238,7 @@ class GraphView extends Pointing {
     this.invalidate();
   }
 
+  // Draws at once, so that the browser paints no empty canvas.
   resize() {
     for (const canvas of [this.canvas, this.bar]) {
       canvas.width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
@@ -222,7 +247,7 @@ class GraphView extends Pointing {
     this.barImage = null;
     if (this.homeless && this.canvas.clientWidth) this.home();
     if (this.awaited >= 0 && this.canvas.clientWidth) this.center(this.awaited);
-    this.invalidate();
+    this.drawTimed();
   }
 
   invalidate() {
@@ -230,12 +255,16 @@ class GraphView extends Pointing {
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
-      if (!this.ready) return;
-      const start = performance.now();
-      this.draw();
-      this.frames.push(performance.now() - start);
-      if (this.frames.length > 600) this.frames.splice(0, 300);
+      this.drawTimed();
     });
+  }
+
+  drawTimed() {
+    if (!this.ready) return;
+    const start = performance.now();
+    this.draw();
+    this.frames.push(performance.now() - start);
+    if (this.frames.length > 600) this.frames.splice(0, 300);
   }
 
   listen() {
@@ -344,19 +373,13 @@ class GraphView extends Pointing {
     this.invalidate();
   }
 
-  // The pixels on the left that the list of modules covers.
-  get covered() {
-    const list = $("modules");
-    return list !== null && list.open && this.canvas.clientWidth > 2 * list.offsetWidth ? list.offsetWidth : 0;
-  }
-
   // Moves a vertex to the middle, at once or as soon as the graph is in sight.
   center(vertex) {
     this.awaited = this.canvas.clientWidth ? -1 : vertex;
     if (this.awaited >= 0) return;
     if (this.homeless) this.home();
     if (this.scale < LEAST_CENTERED) this.scale = LEAST_CENTERED;
-    this.x = this.layout.x[vertex] - (this.canvas.clientWidth + this.covered) / 2 / this.scale;
+    this.x = this.layout.x[vertex] - this.canvas.clientWidth / 2 / this.scale;
     this.y = this.layout.top(vertex) - this.canvas.clientHeight / 2 / this.scale;
     this.invalidate();
   }
@@ -406,6 +429,14 @@ class GraphView extends Pointing {
     this.app.tip(event, this.tipOf(vertex));
     const element = this.elementOf(vertex);
     if (element !== null) this.app.strip?.hover(element);
+  }
+
+  // Shows an input or an output of the graph.
+  showPort(name, isOutput) {
+    const vertex = this.view.portOf(name, isOutput);
+    if (vertex < 0) return;
+    this.choose(vertex);
+    this.center(vertex);
   }
 
   // Shows the node that an element is or belongs to; where it was clicked here nothing moves.

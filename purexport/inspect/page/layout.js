@@ -9,6 +9,7 @@
 const ROW = 84, BOX = 42, GAP = 22, BEND_WIDTH = 8;
 const MOST_BENDS = 400;  // of one chain
 const NEAR = 30;  // layers above and below
+const PORT = 0.05;  // the weight of an edge of an input or output
 const NODE = 0, INPUT = 1, OUTPUT = 2, BEND = 3;
 
 class Layout {
@@ -216,6 +217,7 @@ class Layout {
   }
 
   // Moves a row as near to its neighbours' middle as the widths allow. Bends weigh more: long edges become straight.
+  // Inputs and outputs weigh less: they stand beside the nodes, and do not push them aside.
   pull(row, sides) {
     if (row.length === 1) {
       this.ask(row[0], sides);
@@ -245,12 +247,18 @@ class Layout {
     }
   }
 
+  weightOf(kind, other) {
+    if (kind === BEND && other === BEND) return 8;
+    const isPort = kind === INPUT || kind === OUTPUT || other === INPUT || other === OUTPUT;
+    return isPort ? PORT : 1;
+  }
+
   // Sets `goal`, the middle of a vertex's neighbours, and `weight`, how much it counts.
   ask(vertex, sides) {
     let sum = 0, weights = 0;
     for (const side of sides) {
       for (const other of side[vertex]) {
-        const weight = this.kind[other] === BEND && this.kind[vertex] === BEND ? 8 : 1;
+        const weight = this.weightOf(this.kind[vertex], this.kind[other]);
         sum += weight * this.x[other];
         weights += weight;
       }

@@ -26,20 +26,37 @@ function say(element, text) {
   return element;
 }
 
-// Text on a canvas.
-function write(context, text, x, y, width) {
-  context.fillText(plain(text), x, y, width);
+// Text on a canvas. It is never squeezed: what has no room is cut, or a shorter text is taken.
+function write(context, text, x, y) {
+  context.fillText(plain(text), x, y);
 }
 
-// The same over what is there: lines behind it do not run through the letters. Of several texts the first that fits.
-function writeOver(context, texts, x, y, width, colors) {
-  const text = texts.find((one) => context.measureText(plain(one)).width <= width) ?? texts[texts.length - 1];
-  context.strokeStyle = colors.paper;
+// The same over what is there, which has the colour `ground`: lines behind it do not run through the letters. Of
+// several texts the first that fits, and nothing where none does.
+function writeOver(context, texts, x, y, width, ground, color) {
+  const text = texts.find((one) => context.measureText(plain(one)).width <= width);
+  if (text === undefined) return;
+  context.strokeStyle = ground;
   context.lineWidth = 4;
   context.lineJoin = "round";
-  context.strokeText(plain(text), x, y, width);
-  context.fillStyle = colors.faint;
-  write(context, text, x, y, width);
+  context.strokeText(plain(text), x, y);
+  context.fillStyle = color;
+  write(context, text, x, y);
+}
+
+// A text as far as it fits, with an ellipsis where it is cut: at its end, or at its beginning if that says less.
+function cutTo(context, text, width, keepsEnd = false) {
+  const shown = plain(text), wide = (length) => context.measureText(part(length)).width;
+  const part = (length) => (length >= shown.length ? shown
+    : keepsEnd ? `\u2026${shown.slice(shown.length - length)}` : `${shown.slice(0, length)}\u2026`);
+  if (wide(shown.length) <= width) return shown;
+  let low = 0, high = shown.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (wide(middle) <= width) low = middle;
+    else high = middle;
+  }
+  return low ? part(low) : "";
 }
 
 function sizeText(bytes) {

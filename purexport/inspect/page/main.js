@@ -31,6 +31,7 @@ class App {
     this.headline();
     this.listen();
     this.tab(this.model.graphs.length ? "graph" : "hex");
+    this.left(this.model.graphs.length ? "outline" : "tree");
     this.details.model();
     this.errors.start();
     this.side(false);
@@ -99,11 +100,25 @@ class App {
     this.part("middle");
   }
 
-  // In a narrow window one part is seen at a time: "fields", or "middle", which has the tabs.
+  // The part on the left is "outline" or "tree".
+  left(name) {
+    for (const one of ["outline", "tree"]) {
+      $(one).hidden = one !== name;
+      $(`left-${one}`).setAttribute("aria-selected", String(one === name));
+    }
+  }
+
+  // In a narrow window one part is seen at a time: "left", or "middle", which has the tabs.
   part(name) {
     document.querySelector("main").dataset.part = name;
-    $("tab-fields").setAttribute("aria-selected", String(name === "fields"));
+    $("tab-left").setAttribute("aria-selected", String(name === "left"));
     $(`tab-${this.current}`).setAttribute("aria-selected", String(name === "middle" || innerWidth > NARROW));
+  }
+
+  toLeft({ box }) {
+    this.left(box.id);
+    if (innerWidth <= NARROW) this.part("left");
+    box.focus();
   }
 
   // There, what is chosen lies over the rest until it is closed.
@@ -135,7 +150,8 @@ class App {
 
   listen() {
     for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => this.tab(name));
-    $("tab-fields").addEventListener("click", () => this.part("fields"));
+    $("tab-left").addEventListener("click", () => this.part("left"));
+    for (const one of ["outline", "tree"]) $(`left-${one}`).addEventListener("click", () => this.left(one));
     $("side-close").addEventListener("click", () => this.side(false));
     $("theme").addEventListener("click", () => this.theme());
     $("help-button").addEventListener("click", () => $("help").showModal());
@@ -156,7 +172,7 @@ class App {
     else if (event.key === "t") this.theme();
     else if (event.key === "e" && this.facts.errors !== null) this.errors.turn(!this.errors.on);
     else if (event.key === "Escape") this.side(false);
-    else if (event.key === "f") this.tree.box.focus();
+    else if (event.key === "m" || event.key === "f") this.toLeft(event.key === "m" ? this.outline : this.tree);
     else if (event.key === "z") this.strip.zoomTo(this.chosen);
     else if ("1234".includes(event.key)) this.tab(TABS[Number(event.key) - 1]);
     else if (this.current === "graph" && event.target === document.body) {

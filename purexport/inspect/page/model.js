@@ -322,6 +322,11 @@ class Graph {
     this.weights = new Map();
     this.modules = null;
   }
+
+  // The inputs that a caller gives: old files list weights among the inputs.
+  get fed() {
+    return this.inputs.filter((name) => !this.weights.has(name));
+  }
 }
 
 function statisticsOf(row) {

@@ -4,13 +4,18 @@
 // Nodes of one module that follow each other are one group, so a module that is called twice is two. A run of nodes in
 // the order of the file closes no cycle when it becomes one box, if the file is in order. What needs no input is moved
 // down to its first user beforehand, and taken into the module of its users where it has none of its own. So is what
-// lies between two nodes of one module.
+// lies between two nodes of one module. Many nodes of a module itself, beside modules in it, are a group too.
 
 const MOST_STEPS = 24;  // of a path
 const SMALL = 100;  // nodes up to which a graph opens unfolded
-const BOXES = 30;  // at which a larger one opens, as far as its modules allow
+const BOXES = 40;  // at which a larger one opens, as far as its modules allow
 const FEWEST = 4, MOST_FORCED = 400;
+const LEAST_PART = 50;  // the part of all nodes that a module has at least, if it opens unfolded
 const MOST_KIDS = 200;  // of a module, above which they become ranges
+const MOST_FLAT = 2000;  // nodes of a module without modules in it, above which they become ranges
+const MOST_UNFOLDED = 20000;  // boxes that are unfolded at once
+const MOST_LOOSE = 11;  // nodes in a row beside modules, above which they become a range
+const FAMILY = 6;  // inputs or outputs whose names differ in numbers: from so many on they may share boxes
 
 // `layer1.0.conv1/Conv` of ours and `/layer1/layer1.0/conv1/Conv` of torch.onnx are both layer1, 0, conv1.
 function pathOf(node) {
@@ -47,7 +52,8 @@ class Group {
     this.depth = depth;  // how many steps of the path are its own and those of the groups about it
     this.open = false;
     this.cached = null;
-    this.isRange = false;  // some of many modules side by side, which are no module together
+    this.isRange = false;  // what lies side by side in a module and is not a module of its own
+    this.isLoose = false;  // such a range of nodes
   }
 
   get size() {
@@ -68,6 +74,7 @@ class Group {
   // A name that says something: a number alone does not.
   get title() {
     const { owner } = this;
+    if (this.isRange && !/^\d/.test(this.name)) return this.name;
     return /^\d/.test(this.name) && owner !== null ? `${owner.name.split(".").pop()}.${this.name}` : this.name;
   }
 }
@@ -78,8 +85,9 @@ class Modules {
     this.paths = graph.nodes.map(pathOf);
     this.wire();
     this.order = Int32Array.from(graph.nodes.keys());
-    this.any = this.paths.some((path) => path.length > 0);
-    if (this.any) this.settle();
+    this.named = this.paths.some((path) => path.length > 0);
+    this.any = this.named || graph.nodes.length > MOST_FLAT;  // whether anything folds
+    if (this.named) this.settle();
     this.positions = new Int32Array(graph.nodes.length);
     this.order.forEach((node, at) => { this.positions[node] = at; });
     this.root = new Group("", null, 0, graph.nodes.length, 0);
@@ -90,13 +98,12 @@ class Modules {
   // Who feeds whom, each pair once: `feeds` has for each node the nodes, or inputs behind these, that it takes from.
   wire() {
     const { graph } = this, producers = this.producers = new Map(), count = graph.nodes.length;
-    graph.inputs.forEach((name, at) => {
-      if (!graph.weights.has(name)) producers.set(name, count + at);
-    });
+    this.inputs = graph.fed;
+    this.inputs.forEach((name, at) => producers.set(name, count + at));
     graph.nodes.forEach((node, at) => {
       for (const name of node.outputs) if (name) producers.set(name, at);
     });
-    const joined = new Int32Array(count + graph.inputs.length).fill(-1);  // the last node that each one was joined to
+    const joined = new Int32Array(count + this.inputs.length).fill(-1);  // the last node that each one was joined to
     this.feeds = graph.nodes.map((node, to) => {
       const found = [];
       for (const names of [node.inputs, node.outer]) {
@@ -176,8 +183,52 @@ class Modules {
       else found.push(new Group(path.slice(depth, shared).join("."), group, at, stop, shared));
       at = stop;
     }
-    group.cached = this.ranges(group, found);
+    const isFlat = found.length > MOST_FLAT && found.every((kid) => typeof kid === "number");
+    group.cached = isFlat ? this.parts(group, found) : this.ranges(group, this.joinLoose(group, found));
     return group.cached;
+  }
+
+  // Very many nodes without modules become ranges of as many as there are ranges.
+  parts(group, positions) {
+    if (group.isRange) return positions;
+    const size = Math.ceil(Math.sqrt(positions.length)), found = [];
+    for (let at = 0; at < positions.length; at += size) {
+      const part = positions.slice(at, at + size), [first, last] = [part[0], part[part.length - 1]];
+      found.push(this.loose(`nodes ${first} ... ${last}`, group, part));
+    }
+    return found;
+  }
+
+  // Many nodes in a row that are of the module itself, as those that compute a mask, become a range beside its modules.
+  joinLoose(group, kids) {
+    if (group.isRange || kids.every((kid) => typeof kid === "number")) return kids;
+    const found = [], op = (position) => this.graph.nodes[this.order[position]].op;
+    for (let at = 0; at < kids.length;) {
+      let stop = at;
+      while (stop < kids.length && typeof kids[stop] === "number") stop++;
+      const part = kids.slice(at, Math.max(stop, at + 1));
+      if (part.length > MOST_LOOSE) {
+        found.push(this.loose(`${op(part[0])} ... ${op(part[part.length - 1])}`, group, part));
+      } else {
+        found.push(...part);
+      }
+      at += part.length;
+    }
+    return found;
+  }
+
+  loose(name, group, positions) {
+    const found = this.range(name, group, positions[0], positions[positions.length - 1] + 1, positions);
+    found.isLoose = true;
+    return found;
+  }
+
+  range(name, group, start, stop, kids) {
+    const found = new Group(name, group, start, stop, group.depth);
+    found.isRange = true;
+    found.cached = kids;
+    for (const kid of kids) if (typeof kid !== "number") kid.parent = found;
+    return found;
   }
 
   // Many modules side by side become ranges, as layers 0 to 99.
@@ -192,11 +243,7 @@ class Modules {
         continue;
       }
       const start = isGroup(part[0]) ? part[0].start : part[0], stop = isGroup(last) ? last.stop : last + 1;
-      const range = new Group(`${named[0].name} ... ${named[named.length - 1].name}`, group, start, stop, group.depth);
-      range.isRange = true;
-      range.cached = part;
-      for (const kid of named) kid.parent = range;
-      found.push(range);
+      found.push(this.range(`${named[0].name} ... ${named[named.length - 1].name}`, group, start, stop, part));
     }
     return found;
   }
@@ -226,33 +273,49 @@ class Modules {
     return found;
   }
 
-  // Folded so that the graph begins with few boxes: the largest modules that fit are unfolded, one after the other.
+  // Folded so that the graph begins with few boxes: the largest modules that fit are unfolded, one after the other, and
+  // the items of a list, as layers, together or not at all.
   begin() {
     if (this.graph.nodes.length <= SMALL) {
       this.setAll(true);
       return;
     }
     let shown = [...this.kids(this.root)];
+    const isGroup = (kid) => typeof kid !== "number" && !kid.isLoose;
+    const isItem = (kid) => isGroup(kid) && !kid.isRange && /^\d/.test(kid.name);  // of a list, as a layer
     for (;;) {
-      const groups = shown.filter((kid) => typeof kid !== "number").sort((a, b) => b.size - a.size);
-      const fits = (group) => shown.length - 1 + this.kids(group).length <= BOXES;
+      const groups = shown.filter(isGroup).sort((a, b) => b.size - a.size);
+      const isLarge = (group) => group.size * LEAST_PART > this.graph.nodes.length;
+      const alike = (group) => (isItem(group) ? groups.filter((one) => isItem(one) && one.parent === group.parent)
+        : [group]);
+      const grown = (list) => list.reduce((sum, group) => sum + this.kids(group).length - 1, shown.length);
+      const fits = (group) => grown(alike(group)) <= BOXES;
       const must = (group) => shown.length < 2 || (shown.length < FEWEST && this.kids(group).length <= MOST_FORCED);
-      const next = shown.length > BOXES ? undefined : groups.find(fits) ?? groups.find(must);
+      const isFew = shown.length < FEWEST;
+      const wanted = groups.find((group) => (isFew || isLarge(group)) && fits(group)) ?? groups.find(must);
+      const next = shown.length > BOXES ? undefined : wanted;
       if (next === undefined) return;
-      next.open = true;
-      shown = shown.flatMap((kid) => (kid === next ? this.kids(next) : [kid]));
+      const opened = new Set(fits(next) ? alike(next) : [next]);
+      for (const group of opened) group.open = true;
+      shown = shown.flatMap((kid) => (opened.has(kid) ? this.kids(kid) : [kid]));
     }
   }
 
+  // Folds or unfolds all, the outer before the inner. Says whether all are: a limit keeps it quick.
   setAll(open) {
     const todo = [this.root];
-    while (todo.length) {
-      for (const kid of this.kids(todo.pop())) {
+    let left = MOST_UNFOLDED - this.kids(this.root).length, isDone = true;
+    for (let at = 0; at < todo.length; at++) {
+      for (const kid of this.kids(todo[at])) {
         if (typeof kid === "number") continue;
-        kid.open = open;
+        const more = this.kids(kid).length;
+        kid.open = open && todo[at].open && more <= left;
+        if (kid.open) left -= more;
+        isDone = isDone && kid.open === open;
         todo.push(kid);
       }
     }
+    return isDone;
   }
 
   // Unfolds what is about a position; says whether anything changed.
@@ -280,9 +343,53 @@ class View {
     this.collect(modules.root);
     this.count = this.starts.length;
     this.starts.push(modules.root.stop);
-    this.inputCount = graph.inputs.length;
-    this.outputCount = graph.outputs.length;
+    this.number();
+    this.ports(graph);
     this.join();
+  }
+
+  // The vertex of each node.
+  number() {
+    const { order, graph, inputs } = this.modules;
+    this.vertexOf = new Int32Array(graph.nodes.length + inputs.length);
+    for (let vertex = 0; vertex < this.count; vertex++) {
+      for (let at = this.starts[vertex]; at < this.starts[vertex + 1]; at++) this.vertexOf[order[at]] = vertex;
+    }
+  }
+
+  // Inputs and outputs as boxes of one or more names. Those of a family, as past_key_values.0.key, share a box where
+  // the same boxes use or make them.
+  ports(graph) {
+    const nodes = graph.nodes.length, { feeds, producers, inputs: names } = this.modules;
+    const users = names.map(() => []);
+    feeds.forEach((list, to) => {
+      for (const from of list) if (from >= nodes) users[from - nodes].push(this.vertexOf[to]);
+    });
+    const makers = graph.outputs.map((name) => {
+      const source = producers.get(name);
+      return source === undefined ? "none" : source < nodes ? this.vertexOf[source] : `input ${source}`;
+    });
+    const inputs = sharing(names, (at) => [...new Set(users[at])].join());
+    const outputs = sharing(graph.outputs, (at) => makers[at]);
+    this.inputCount = inputs.length;
+    this.outputCount = outputs.length;
+    this.inputs = inputs.map((list) => list.map((at) => names[at]));
+    this.outputs = outputs.map((list) => list.map((at) => graph.outputs[at]));
+    inputs.forEach((list, vertex) => {
+      for (const at of list) this.vertexOf[nodes + at] = this.count + vertex;
+    });
+  }
+
+  // The names of a vertex that is an input or an output; none for others.
+  namesOf(vertex) {
+    const at = vertex - this.count;
+    return (at < this.inputCount ? this.inputs[at] : this.outputs[at - this.inputCount]) ?? NONE;
+  }
+
+  // The vertex of an input or an output by name; -1 for none. `isOutput` where both may have the name.
+  portOf(name, isOutput) {
+    const at = (isOutput ? this.outputs : this.inputs).findIndex((names) => names.includes(name));
+    return at < 0 ? -1 : at + this.count + (isOutput ? this.inputCount : 0);
   }
 
   collect(group) {
@@ -292,6 +399,8 @@ class View {
       } else if (!kid.open) {
         this.groups[this.starts.length] = kid;
         this.starts.push(kid.start);
+      } else if (kid.isLoose) {
+        this.collect(kid);
       } else {
         const frame = [kid, this.starts.length, 0];
         this.frames.push(frame);
@@ -318,13 +427,8 @@ class View {
 
   // Edges between vertices, each pair once.
   join() {
-    const { modules } = this, { graph, order, feeds, producers } = modules, nodes = graph.nodes.length;
+    const { order, feeds, producers } = this.modules;
     const total = this.count + this.inputCount + this.outputCount;
-    this.vertexOf = new Int32Array(nodes + this.inputCount);
-    for (let vertex = 0; vertex < this.count; vertex++) {
-      for (let at = this.starts[vertex]; at < this.starts[vertex + 1]; at++) this.vertexOf[order[at]] = vertex;
-    }
-    for (let at = 0; at < this.inputCount; at++) this.vertexOf[nodes + at] = this.count + at;
     this.preds = Array.from({ length: total }, () => []);
     this.succs = Array.from({ length: total }, () => []);
     const joined = new Int32Array(total).fill(-1);
@@ -340,8 +444,8 @@ class View {
         for (const source of feeds[order[at]]) join(source, vertex);
       }
     }
-    graph.outputs.forEach((name, at) => {
-      const source = producers.get(name);
+    this.outputs.forEach((names, at) => {
+      const source = producers.get(names[0]);
       if (source !== undefined) join(source, this.count + this.inputCount + at);
     });
   }
@@ -356,14 +460,36 @@ class View {
 
   // The names of the values that one vertex brings to another.
   carried(from, to) {
-    const { graph, producers } = this.modules, found = new Set();
+    const { producers } = this.modules, found = new Set();
     const take = (name) => {
       const source = producers.get(name);
       if (source !== undefined && this.vertexOf[source] === from) found.add(name);
     };
     for (const node of this.nodesOf(to)) for (const name of [...node.inputs, ...node.outer]) take(name);
-    const output = to - this.count - this.inputCount;
-    if (output >= 0) take(graph.outputs[output]);
+    if (to >= this.count + this.inputCount) for (const name of this.namesOf(to)) take(name);
     return [...found];
   }
+}
+
+// The places of names in boxes: names of a large family, which begin alike up to a number, share one if they have the
+// same key.
+function sharing(names, keyOf) {
+  const familyOfName = (name) => name.replace(/\d.*$/, ""), sizes = new Map();
+  for (const name of names) sizes.set(familyOfName(name), (sizes.get(familyOfName(name)) ?? 0) + 1);
+  const boxes = new Map();
+  names.forEach((name, at) => {
+    const family = familyOfName(name);
+    const key = family === name || sizes.get(family) < FAMILY ? String(at) : `${family} ${keyOf(at)}`;
+    if (boxes.has(key)) boxes.get(key).push(at);
+    else boxes.set(key, [at]);
+  });
+  return [...boxes.values()];
+}
+
+// What all of some names begin with, up to a whole step of them.
+function sharedName(names) {
+  const steps = names.map((name) => name.split("."));
+  const most = steps.reduce((shared, one) => sharedSteps(steps[0], one, shared), steps[0].length);
+  if (most) return steps[0].slice(0, most).join(".");
+  return names[0].replace(/\d.*$/, "").replace(/[._/]+$/, "") || names[0];
 }

@@ -1,40 +1,30 @@
 // What both pages do: unpack their data, open, light and dark, the box beside the pointer.
 
 // The data block: base64 of a deflated stream of the length of the facts, the facts, and the bytes of the file.
-async function unpacked(text) {
+function unpacked(text) {
   const packed = atob(text), octets = new Uint8Array(packed.length);
   for (let at = 0; at < octets.length; at++) octets[at] = packed.charCodeAt(at);
-  const stream = new Blob([octets]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const data = new Uint8Array(await new Response(stream).arrayBuffer());
-  const length = new DataView(data.buffer).getUint32(0, true);
+  const data = inflated(octets), length = new DataView(data.buffer).getUint32(0, true);
   return [JSON.parse(decoder.decode(data.subarray(4, 4 + length))), data.subarray(4 + length)];
 }
 
-// `make` makes the page of its data; `window.page` is that page.
-async function openPage(make) {
+// `make` makes the page of its data; `window.page` is that page. All of it before the browser paints.
+function openPage(make) {
   try {
-    await unpackAndMake(make);
+    const start = performance.now(), block = $("data"), [facts, data] = unpacked(block.textContent.trim());
+    block.remove();
+    const timings = { unpacked: Math.round(performance.now() - start) };
+    window.page = make(facts, data, timings);
+    $("loading").remove();
+    document.documentElement.dataset.made = "yes";  // it is painted from here on, with the graph in it
+    requestAnimationFrame(() => {
+      timings.shown = Math.round(performance.now());  // since the page was asked for
+      document.documentElement.dataset.ready = "yes";
+    });
   } catch (error) {
     say($("loading"), `This page cannot be shown: ${error.message ?? error.reason}`);
     throw error;
   }
-}
-
-async function unpackAndMake(make) {
-  const start = performance.now(), block = $("data");
-  if (typeof DecompressionStream === "undefined") {
-    say($("loading"), "This browser is too old for this page: it has no DecompressionStream.");
-    return;
-  }
-  const [facts, data] = await unpacked(block.textContent.trim());
-  block.remove();
-  const timings = { unpacked: Math.round(performance.now() - start) };
-  window.page = make(facts, data, timings);
-  $("loading").remove();
-  requestAnimationFrame(() => {
-    timings.shown = Math.round(performance.now());  // since the page was asked for
-    document.documentElement.dataset.ready = "yes";
-  });
 }
 
 // The colours of the style by name.

@@ -62,7 +62,7 @@ class Pointing extends Drawing {
     const { graph, layout, view } = this;
     if (view.groups[vertex] !== undefined) return null;
     if (layout.kind[vertex] === NODE) return this.nodeOf(vertex).element;
-    return graph.values.get(this.lines(vertex, layout.kind[vertex])[0]) ?? null;
+    return graph.values.get(view.namesOf(vertex)[0]) ?? null;
   }
 
   // A vertex in words.
@@ -70,7 +70,7 @@ class Pointing extends Drawing {
     if (vertex < 0) return "";
     const { layout, view } = this, kind = layout.kind[vertex], group = view.groups[vertex];
     if (group !== undefined) return `Module ${group.path}, folded, ${many(group.size, "node")}. Enter unfolds it.`;
-    if (kind !== NODE) return `${kind === INPUT ? "Input" : "Output"} ${this.lines(vertex, kind)[0]}`;
+    if (kind !== NODE) return `${kind === INPUT ? "Input" : "Output"} ${view.namesOf(vertex).join(", ")}`;
     const node = this.nodeOf(vertex), about = this.groupOf(vertex);
     const inside = about === null ? "" : `, of module ${about.path}. Enter folds it.`;
     return `${node.op} ${node.name}${inside}`;

@@ -158,9 +158,11 @@ class Sizes {
 
   add(part, left, top, width, height, depth, color) {
     const [inner, name] = part.joined;
-    this.rectangles.push({ part: inner, name, left, top, width, height, depth, color });
-    if (!inner.parts.size || Math.min(width, height) < LEAST_SIDE || depth > 12) return;
-    const title = width > 50 && height > 2 * TITLE ? TITLE : 2;
+    const isDivided = inner.parts.size > 0 && Math.min(width, height) >= LEAST_SIDE && depth <= 12;
+    const hasTitle = width > 50 && height > (isDivided ? 2 * TITLE : 15);
+    this.rectangles.push({ part: inner, name, left, top, width, height, depth, color, isDivided, hasTitle });
+    if (!isDivided) return;
+    const title = hasTitle ? TITLE : 2;
     this.divide(inner, left + 2, top + title, width - 4, height - title - 2, depth + 1, color);
   }
 
@@ -174,16 +176,16 @@ class Sizes {
     for (const one of this.rectangles) {
       const hue = one.part.element === this.app.bytes.root ? colors.shape : colors.hues[one.color % colors.hues.length];
       context.fillStyle = hue;
-      context.globalAlpha = one.part.parts.size ? 0.3 : 0.85;
+      context.globalAlpha = one.isDivided ? 0.3 : 0.85;  // what is too small to be divided is one surface
       context.fillRect(one.left + 0.5, one.top + 0.5, Math.max(0.5, one.width - 1), Math.max(0.5, one.height - 1));
       context.globalAlpha = 1;
-      if (one.width < 40 || one.height < 15) continue;
-      const group = one.part.parts.size > 0;
-      if (group && one.height <= 2 * TITLE) continue;
+      if (!one.hasTitle) continue;
+      const group = one.isDivided;
       context.fillStyle = group ? colors.ink : colors.onColor;
       context.font = group ? "600 12px system-ui, sans-serif" : "12px system-ui, sans-serif";
       const size = one.width > 140 ? `  ${sizeText(one.part.size)}` : "";
-      write(context, fitted(context, plain(one.name), size, one.width - 10), one.left + 5, one.top + 13);
+      const whole = `${one.name}${size}`, fits = context.measureText(plain(whole)).width <= one.width - 10;
+      write(context, fits ? whole : cutTo(context, one.name, one.width - 10), one.left + 5, one.top + 13);
     }
   }
 
@@ -227,12 +229,4 @@ class Sizes {
 function ratio(largest, smallest, sum, along, scale) {
   const across = sum * scale / along;
   return Math.max(largest * scale / across / across, across * across / (smallest * scale));
-}
-
-// The name, cut so that it and the size fit.
-function fitted(context, name, size, width) {
-  if (context.measureText(name + size).width <= width) return name + size;
-  let kept = name;
-  while (kept.length > 1 && context.measureText(`${kept}\u2026`).width > width) kept = kept.slice(0, -1);
-  return kept.length > 1 ? `${kept}\u2026` : "";
 }

@@ -1,6 +1,8 @@
 // The bytes: a strip of the whole file, which zooms, and the bytes themselves, 16 a row, where the page has them.
 
 const A_ROW = 16;
+const REGIONS = { element: "nodes", weights: "weights", reduce: "types of values", shape: "anything else",
+  bad: "unreadable" };
 
 class Strip {
   constructor(app) {
@@ -11,6 +13,7 @@ class Strip {
     this.marked = this.hovered = null;
     this.waiting = false;
     this.regions();
+    this.legend();
     this.listen();
     app.onSelect((element) => {
       this.marked = element;
@@ -18,7 +21,7 @@ class Strip {
       this.invalidate();
     });
     app.onTheme(() => this.invalidate());
-    new ResizeObserver(() => this.invalidate()).observe(this.canvas);
+    new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
   // What the bytes are from each start on: fields of the model and of graphs, weights apart.
@@ -42,6 +45,17 @@ class Strip {
       }
     };
     take(bytes.root);
+  }
+
+  // What the colours are, of those that the file has.
+  legend() {
+    const has = new Set(this.kinds);
+    for (const [kind, name] of Object.entries(REGIONS)) {
+      if (!has.has(kind)) continue;
+      const row = make("span");
+      row.append(make("span", `swatch ${kind}`), name);
+      $("strip-legend").append(row);
+    }
   }
 
   listen() {

@@ -4,16 +4,18 @@ const COLUMNS = [
   ["name", "name", (app, tensor) => tensor.name || "(no name)", (tensor) => tensor.name],
   ["dtype", "type", (app, tensor) => dtypeName(app.bytes, tensor.code), (tensor) => tensor.code],
   ["shape", "shape", (app, tensor) => `[${tensor.dims.join(", ")}]`, (tensor) => tensor.dims.length],
-  ["size", "bytes", (app, tensor) => sizeText(tensor.size), (tensor) => -tensor.size],
-  ["low", "least", (app, tensor) => statistic(tensor, "low"), (tensor) => tensor.statistics?.low ?? Infinity],
-  ["high", "most", (app, tensor) => statistic(tensor, "high"), (tensor) => -(tensor.statistics?.high ?? -Infinity)],
+  ["size", "size", (app, tensor) => sizeText(tensor.size), (tensor) => -tensor.size],
+  ["low", "min", (app, tensor) => statistic(tensor, "low"), (tensor) => tensor.statistics?.low ?? Infinity],
+  ["high", "max", (app, tensor) => statistic(tensor, "high"), (tensor) => -(tensor.statistics?.high ?? -Infinity)],
   ["mean", "mean", (app, tensor) => statistic(tensor, "mean"), (tensor) => tensor.statistics?.mean ?? Infinity],
-  ["std", "spread", (app, tensor) => statistic(tensor, "std"), (tensor) => -(tensor.statistics?.std ?? -Infinity)],
+  ["std", "std", (app, tensor) => statistic(tensor, "std"), (tensor) => -(tensor.statistics?.std ?? -Infinity)],
 ];
 
 function statistic(tensor, name) {
   const value = tensor.statistics?.[name];
-  return value === undefined || value === null ? "" : String(Number(value.toPrecision(3)));
+  if (value === undefined || value === null) return "";
+  const isFar = value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5);
+  return isFar ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }
 
 class Tensors {
@@ -47,12 +49,17 @@ class Tensors {
   }
 
   fill(row, tensor) {
-    for (const [name, , text] of COLUMNS) row.append(make("span", `cell ${name}`, text(this.app, tensor)));
+    for (const [name, , text] of COLUMNS) {
+      const cell = make("span", `cell ${name}`);
+      cell.append(make("span", "", text(this.app, tensor)));
+      if (name === "name") cell.title = plain(tensor.name);
+      row.append(cell);
+    }
     if (tensor.statistics !== null) {
       const canvas = make("canvas", "cell histogram");
       canvas.title = sampleText(tensor.statistics);
       row.append(canvas);
-      drawHistogram(canvas, tensor.statistics, this.app.colors, 108, 20);
+      drawHistogram(canvas, tensor.statistics, this.app.colors, 84, 20);
     }
     row.classList.toggle("chosen", tensor.element === this.chosen);
     row.addEventListener("click", () => this.app.select(tensor.element));
