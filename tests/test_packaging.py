@@ -110,3 +110,23 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 def test_tested_versions_are_pinned(name: str) -> None:
     pins = [line.partition(";")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
     assert name in pins
+
+
+def test_pages_install_as_the_constant_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    from purexport.errors import requirements
+    from tools.install_lines import pages, written
+
+    texts = {page.name: page.read_text() for page in pages()}
+    assert [name for name, text in texts.items() if written(text) != text] == [], (
+        "python -m tools.install_lines --write"
+    )
+    monkeypatch.setattr(requirements, "PUREXPORT", "purexport")  # as after the name is published
+    changed = [name for name, text in texts.items() if written(text) != text]
+    assert {"README.md", "index.md", "minimal-environment.md"} <= set(changed)
+
+
+def test_lowest_versions_are_those_of_the_extras(wheel: Path) -> None:
+    from purexport.errors.requirements import VERSIONS
+
+    required = {entry.partition(";")[0].strip() for entry in metadata(wheel).get_all("Requires-Dist") or []}
+    assert set(VERSIONS.values()) <= required

@@ -25,6 +25,7 @@ from purexport.cli.process import Ended, complain, ended_by_signals, take_stream
 from purexport.cli.terminal import paint, shown
 from purexport.cli.warned import told
 from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
+from purexport.errors.requirements import VERSIONS, command_for
 from purexport.version import VERSION
 
 VERBS = (
@@ -181,9 +182,8 @@ def _judge(error: Exception) -> tuple[int, str]:
         return 1, "\n".join(map(shown, str(error).split("\n")))
     if isinstance(error, WeightsError):
         return 2, "\n".join(map(shown, str(error).split("\n")))
-    if isinstance(error, ModuleNotFoundError) and error.name in _WHEELS:
-        needed = f"{error.name} is not installed, and this verb needs it: pip install {_WHEELS[error.name]}"
-        return 2, needed
+    if isinstance(error, ModuleNotFoundError) and error.name in VERSIONS:
+        return 2, f"{error.name} is not installed, and this verb needs it: {command_for(error.name)}"
     if isinstance(error, ImportError) and "pip install" in str(error):  # by `runtime.packages`
         return 2, _one_line(str(error))
     if isinstance(error, UsageError):
@@ -224,8 +224,6 @@ def _facts(error: Exception) -> dict[str, Any]:
 
 
 _MOST_LINES = 40
-_WHEELS = {"torch": "'purexport[torch]'", "onnxruntime": "onnxruntime", "transformers": "'purexport[llm]'"}
-"""What pip installs for a package that is no requirement, as far as a verb needs it."""
 WHERE = "(--traceback shows where)"
 """Behind an error that nobody wrote words for. For a fault of a file that is a fault of ours."""
 

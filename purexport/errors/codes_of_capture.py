@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from purexport.errors.code import Code, Family
+from purexport.errors.requirements import command_for
 
 FAMILIES: tuple[Family, ...] = (
     (
@@ -101,8 +102,8 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "needs-transformers",
                 "Language models are made by transformers, which is not installed.",
-                "Install it: `pip install 'purexport[llm]'`.",
-                "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
+                f"Install it: `{command_for('transformers')}`.",
+                f"language models are made by transformers, which is not installed: {command_for('transformers')}",
             ),
             Code(
                 "output-not-a-tensor",
