@@ -130,3 +130,13 @@ def test_lowest_versions_are_those_of_the_extras(wheel: Path) -> None:
 
     required = {entry.partition(";")[0].strip() for entry in metadata(wheel).get_all("Requires-Dist") or []}
     assert set(VERSIONS.values()) <= required
+
+
+def test_versions_are_the_same_everywhere(wheel: Path) -> None:
+    """The Pythons of the classifiers are those that CI runs and README names; the citation has the version."""
+    about = metadata(wheel)
+    pythons = [found[1] for text in about.get_all("Classifier") or [] if (found := re.search(r":: (3\.\d+)$", text))]
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    assert re.findall(r'python: "(3\.\d+)"', workflow) == pythons
+    assert f"python-{pythons[0]}%20to%20{pythons[-1]}-blue" in (ROOT / "README.md").read_text()
+    assert f"\nversion: {about['Version']}\n" in (ROOT / "CITATION.cff").read_text()

@@ -126,9 +126,21 @@ def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     for name in names:
         verb = import_module(f"purexport.cli.verbs.{name}")
         sub = verb.add_parser(verbs)
+        sub.formatter_class = _Help
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         sub.set_defaults(run=verb.run)
     return parser
+
+
+class _Help(argparse.HelpFormatter):
+    """Fills the paragraphs of prose, and keeps those that have indented lines: examples and tables."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            text if "\n  " in text or text.startswith("  ") else super(_Help, self)._fill_text(text, width, indent)
+            for text in paragraphs
+        )
 
 
 class _Parser(argparse.ArgumentParser):

@@ -32,6 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "must have it. --full adds the types and the shapes of all values, as `purexport infer` infers them. "
         "The exit status is 1 when the model breaks a rule, or, with --parsers, when readers refuse it or "
         "read it differently.",
+        epilog="example:\n  purexport check m.onnx --full --parsers",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -45,7 +45,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "the exit status is then 1. MODEL can also be another file, which our evaluator runs. Files of\n"
         "other exporters are matched by their values.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("source", metavar="MODEL", help="what the file was exported from, as in net.py:Net; or another .onnx file")

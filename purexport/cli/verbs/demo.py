@@ -32,6 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="export, check and run a ResNet-50 in this folder",
         description="Export a ResNet-50 with random weights to the current folder, check the file, and where "
         "onnxruntime is installed run it and compare it with torch, for two batch sizes.",
+        epilog="example:\n  purexport demo --opset 17 --capture export",
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("resnet50.onnx"), metavar="FILE", help="the file to write")

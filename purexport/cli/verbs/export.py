@@ -65,7 +65,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="a model to an .onnx file",
         description="Export a PyTorch model to an .onnx file.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")

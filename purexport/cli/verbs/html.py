@@ -22,6 +22,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Write one page, without network or build step, that shows a file of any size: its graph, the "
         "tree of fields, a map of the bytes, where they go, and tensors with histograms. Weights are read for the "
         "histograms only. A broken file has a page too, with the error placed; the exit status is 1 then.",
+        epilog="example:\n  purexport html m.onnx -o m.html --histograms none",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

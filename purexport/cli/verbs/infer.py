@@ -35,6 +35,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Infer the types and shapes of all values of a model, with sizes as expressions of the inputs' "
         "sizes. Weights are not read, so large files take no longer than small ones. -o writes the model with what was "
         "found in it. The exit status is 1 when shapes or types contradict each other.",
+        epilog="examples:\n  purexport infer m.onnx\n  purexport infer m.onnx -o shaped.onnx",
     )
     parser.add_argument("file", metavar="FILE", help="the .onnx file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the model with all shapes; may be the same file")

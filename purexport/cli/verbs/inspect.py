@@ -38,7 +38,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Show the bytes of an .onnx file as a tree of fields. Weights are not read. "
         "A broken file is shown as far as it goes, with the place and the cause; the exit status is 1 then.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the file")

@@ -33,7 +33,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="a language model of transformers as a folder for a runtime",
         description="Write a language model of transformers with a cache of keys and values for a runtime.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")

@@ -30,7 +30,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Join two models. External data in the folder of the new model, or below it, stays where it is, "
         "and the new model refers to it there.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("first", metavar="FIRST", help="the model whose outputs are taken")

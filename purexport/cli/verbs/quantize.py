@@ -37,7 +37,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "done, its bytes before and after, and its relative error. With --activations the results of nodes are\n"
         "integers, too, in the ranges that samples show: the model runs on each file of --calibrate.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -30,7 +30,6 @@ examples:
   purexport run m.onnx --input x=@image.npy -o y.npy
   purexport run m.onnx --inputs inputs.npz -o outputs.npz
   purexport run m.onnx --input ids=int64[1,16]:0..999 --dim batch=1 --trace
-
   purexport run m.onnx --budget 64GiB
 
 --input is that of `purexport export`. An input that is not given is random, with the type that the model declares. An
@@ -48,7 +47,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="run a model with numpy alone, on given or random inputs",
         description="Run a model by the evaluator of this package, which needs numpy alone.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -36,6 +36,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Say where a file is damaged and why, perhaps, and write a new one with every whole node, tensor "
         "and field. What the rest then lacks to be a valid model is added: opsets, inputs, outputs. A transfer as "
         "text (line ends, UTF-8) is undone. The exit status is 1 when something had to be dropped, or is missing.",
+        epilog="example:\n  purexport salvage broken.onnx -o kept.onnx",
     )
     parser.add_argument("file", metavar="FILE", help="the damaged file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")

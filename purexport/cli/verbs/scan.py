@@ -32,6 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "of its folder, claims that do not fit the data, operators from elsewhere, scripts and addresses in texts, "
         "and bytes that parsers read differently. Nothing is executed, and of weights the beginning is read. The exit "
         "status is 1 when something is as grave as --fail-on says, or an operator is not on the list of --allow.",
+        epilog="examples:\n  purexport scan m.onnx --fail-on medium\n  purexport scan m.onnx --sarif",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -28,7 +28,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="one data file for several models",
         description="Write several models to a folder, with one data file in which equal tensors lie once.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="the .onnx files")

@@ -26,6 +26,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="where the bytes go: by use, message, operator, dtype, module; external data",
         description="Say where the bytes of a model go, which tensors are largest, and whether the files of external "
         "data are complete. Weights are not read, but for --duplicates. The exit status is 1 when data is missing.",
+        epilog="example:\n  purexport stat m.onnx --duplicates",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
