@@ -160,7 +160,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         verb = _NO_VERB.match(message)
         if verb:
-            message = f"{verb[1]} is no verb{meant(verb[1], VERBS)}"
+            message = f"{verb[1]} is not a verb{meant(verb[1], VERBS)}"
         known = [word for action in self._options() for word in action.option_strings]
         if message.startswith(_REQUIRED):  # what was mistyped comes before what is missing
             options = [word for word in self._words if _OPTION.match(word)]

@@ -171,7 +171,7 @@ REFUSED = [
 
 def test_a_strided_view_holds_its_sizes() -> None:
     """What as_strided shows of a tensor of another size would be something else."""
-    with pytest.warns(UserWarning, match=r"axis 'n' was declared dynamic, but the model holds it at 2 at .*\.py:\d+"):
+    with pytest.warns(UserWarning, match=r"axis 'n' was declared dynamic, but the model fixes it at 2 at .*\.py:\d+"):
         purexport.export(
             lambda x: x[1:].as_strided((2,), (1,)), (torch.ones(2, 3),), dynamic_axes={"x": {0: "n"}}, capture="trace"
         )

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(args: argparse.Namespace, found: list[Difference]) -> Iterator[str]:
     if not found:
-        yield f"{args.a} and {args.b} are equal" + (f", but for {args.ignore}" if args.ignore else " to the byte")
+        yield f"{args.a} and {args.b} are equal" + (f", except for {args.ignore}" if args.ignore else " to the byte")
         return
     yield f"{args.a} and {args.b} differ in {len(found)} place{'s' if len(found) > 1 else ''}"
     for item in found[: args.top]:
