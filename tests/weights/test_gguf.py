@@ -250,7 +250,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("entries that are not there", {"held": HUGE}, f"at byte 16: the number of entries of metadata is {HUGE}"),
     ("one tensor too many", {"infos": [], "tensors": 2, "data": bytes(60)}, "at byte 48: the tensor '' comes twice"),
     ("a key that is long", {"entries": [text(b"k" * 70000) + word(4) + word(1)]}, "would have 70000 bytes"),
-    ("a key that is not text", {"entries": [entry(b"\xff", 4, word(1))]}, "at byte 24: a key .* no text in UTF-8"),
+    ("a key that is not text", {"entries": [entry(b"\xff", 4, word(1))]}, "at byte 24: a key .* is not text in UTF-8"),
     ("a key twice", {"entries": [entry(b"k", 4, word(1))] * 2}, "at byte 41: the key 'k' comes twice"),
     ("an unknown type of metadata", {"entries": [entry(b"k", 99, word(1, 8))]}, "at byte 33: 'k' has the type 99"),
     ("a text past the end", {"entries": [entry(b"k", 8, word(HUGE, 8))]}, "at byte 37: the length of 'k' is"),
