@@ -68,4 +68,4 @@ if __name__ == "__main__":
     if find_spec("transformers"):
         main()
     else:
-        print("this example needs transformers: pip install 'purexport[llm]'")
+        print("this example needs transformers: pip install 'transformers>=5'")

@@ -448,7 +448,7 @@ def _expanded(graph: GraphProto, axis: int, inplace: bool, opset: int) -> GraphP
         if value.name not in by_nodes:
             raise ValueError(f"the output {value.name!r} is not the result of a node: put an Identity before it")
         if value.type is not None and value.type.tensor_type is None:
-            raise ValueError(f"the output {value.name!r} is no tensor, and only tensors have axes")
+            raise ValueError(f"the output {value.name!r} is not a tensor, and only tensors have axes")
     shapes = [_with_axis(value, axis) for value in graph.output]
     made = graph if inplace else copy.deepcopy(graph)
     unique = Unique([*used(made.node), *defined(made)])

@@ -115,7 +115,7 @@ def dtype_of(code: int | None) -> DType:
     row = DTYPES.get(code or 0)
     if row is None:
         newest = max(DTYPES)
-        raise TypeError(f"data type {code} is not one that this version knows (1 to {newest}); UNDEFINED is no type")
+        raise TypeError(f"data type {code} is not one that this version knows (1 to {newest}); UNDEFINED is not a type")
     return row
 
 

@@ -112,7 +112,7 @@ def open_to_append(path: str, folder: int | None) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EPERM, "it is no regular file, or has other names (hard links)", path)
+    raise OSError(errno.EPERM, "it is not a regular file, or has other names (hard links)", path)
 
 
 def create(path: str, size: int, like: Sequence[str]) -> None:

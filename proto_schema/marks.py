@@ -83,7 +83,7 @@ def is_journal(path: str, model: str) -> bool:
 def _regular_size(path: str) -> int:
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return status.st_size
 
 

@@ -38,7 +38,7 @@ def referred(stored: Iterable[tuple[TensorProto, BytesLike]], target: str, thres
                 found[id(tensor)] = (files.location(source, tensor.name or ""), source.offset, source.nbytes)
                 continue
             place = f"byte {source.offset} of {source.source}"
-            reason = f"lies at {place}, which is no multiple of the size of its elements"
+            reason = f"lies at {place}, which is not a multiple of the size of its elements"
         left = left or f"{tensor.name or ''!r} {reason}"
     if left and not found:
         raise EncodeError(f"no tensor can be referred to in place: {left}; save with external_data=True")

@@ -115,7 +115,9 @@ def _unpack_floats(kind: Kind, data: bytes, offset: int) -> list[float]:
     width = 4 if kind is FLOAT else 8
     count, rest = divmod(len(data), width)
     if rest:
-        raise DecodeError(f"a packed {kind.name} field of {len(data)} bytes, which is no multiple of {width}", offset)
+        raise DecodeError(
+            f"a packed {kind.name} field of {len(data)} bytes, which is not a multiple of {width}", offset
+        )
     values = list(struct.unpack(f"<{count}{'f' if kind is FLOAT else 'd'}", data))
     if kind is FLOAT and not math.isfinite(sum(values)):
         for at, value in enumerate(values):

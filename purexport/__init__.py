@@ -9,9 +9,11 @@ The names are those of torch.onnx; `export` documents what it raises.  Importing
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from purexport.errors import ExportError, UnsupportedOperatorError, VerificationError, WeightsError
+from purexport.errors.requirements import command_for
 from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
@@ -82,13 +84,23 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+def _module(name: str, room: str) -> ModuleType:
+    """The module that has a name; where torch is missing, an error that says so in a sentence."""
+    try:
+        return import_module(f"purexport.{room}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+    raise ModuleNotFoundError(f"purexport.{name} needs torch: {command_for('torch')}", name="torch")
+
+
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         from proto_schema.collection import paused_collection  # with the package it loads numpy
 
         # modules stay loaded, so collecting garbage during the import would only cost time: a third of it
         with paused_collection():
-            return getattr(import_module(f"purexport.{_ROOMS[name]}"), name)
+            return getattr(_module(name, _ROOMS[name]), name)
     if name in _MODULES:
-        return import_module(f"purexport.{name}")
+        return _module(name, name)
     raise AttributeError(f"module 'purexport' has no attribute {name!r}")

@@ -243,7 +243,7 @@ def release_of(target: Any) -> Release | None:
         return None
     name, equals, version = words[1].partition("==") if len(words) == 2 and words[0] == "onnx" else ("", "", "")
     if (name.strip(), equals) != ("onnxruntime", "=="):
-        raise ValueError(f"target={target!r} is no target; {available}")
+        raise ValueError(f"target={target!r} is not a target; {available}")
     return runtimes.release(version.strip())
 
 
@@ -309,4 +309,4 @@ def _check_verification(verify: Any, rtol: float | None, atol: float | None) -> 
         )
     for name, bound in (("rtol", rtol), ("atol", atol)):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
-            raise ValueError(f"{name}={bound!r} is no number from 0 on")
+            raise ValueError(f"{name}={bound!r} is not a number from 0 on")

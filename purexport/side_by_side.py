@@ -162,10 +162,11 @@ def _two_files(
         given = {name: torch.as_tensor(value) for name, value in args.items()}
         held = {tensor.name for tensor in right.graph.initializer}
         inputs = [item.name or "" for item in right.graph.input]
-        unlike = [name for name in given if name not in inputs]
-        unlike += [name for name in inputs if name not in given and name not in held]
-        if unlike:
-            raise ValueError(f"the file has the inputs {', '.join(inputs)}; {unlike[0]!r} is missing, or none of them")
+        unknown = [name for name in given if name not in inputs]
+        missing = [name for name in inputs if name not in given and name not in held]
+        if unknown or missing:
+            what = f"{unknown[0]!r} is not one of them" if unknown else f"give a value for {missing[0]!r}"
+            raise ValueError(f"the file has the inputs {', '.join(inputs)}; {what}")
     feed = given or ONNXProgram(right).feed(right, _arguments(args), kwargs or {})
     found = all_values(right, feed, EVALUATOR)
     if found.failure:

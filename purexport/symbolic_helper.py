@@ -45,7 +45,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
     """
     unknown = [item for item in arg_descriptors if item not in _CONVERTERS]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no descriptor; known are {', '.join(map(repr, _CONVERTERS))}")
+        raise ValueError(f"{unknown[0]!r} is not a descriptor; known are {', '.join(map(repr, _CONVERTERS))}")
 
     def decorate(function: Function) -> Function:
         names = list(inspect.signature(function).parameters)[1:]
@@ -112,7 +112,7 @@ def _number(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if isinstance(known, torch.Tensor):
             known = known.item()
         if convert is int and isinstance(known, float) and not known.is_integer():
-            raise ValueError(f"{known} is no integer")
+            raise ValueError(f"{known} is not an integer")
         return convert(known)
 
     return converted
@@ -128,7 +128,7 @@ def _numbers(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _text(known: Any) -> str:
     if not isinstance(known, str):
-        raise TypeError(f"{known!r} is no text")
+        raise TypeError(f"{known!r} is not text")
     return known
 
 

@@ -159,7 +159,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: purexport.capture(torch.relu, (X,), capture="guess"), ValueError, "'trace', 'export'"),
     (lambda: purexport.capture(torch.relu, (X,), input_names=["x"] * 2), ValueError, "differ"),
     (lambda: purexport.capture(torch.relu, (X,)).to_onnx(opset_version=8), ValueError, "opset_version=8"),
-    (lambda: purexport.capture(torch.relu, (X,)).to_onnx(target="tvm"), ValueError, "is no target"),
+    (lambda: purexport.capture(torch.relu, (X,)).to_onnx(target="tvm"), ValueError, "is not a target"),
     (
         lambda: purexport.capture(torch.relu, (X,)).to_onnx(input_names=["x"]),
         TypeError,

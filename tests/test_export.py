@@ -198,7 +198,7 @@ def test_an_unbound_axis_keeps_the_size_of_the_example() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return x.unbind(0)[0]
 
-    with pytest.warns(UserWarning, match="holds it at 3"):
+    with pytest.warns(UserWarning, match="fixes it at 3"):
         program = purexport.export(model, (torch.ones(3, 2),), capture="trace", dynamic_axes={"x": {0: "n"}})
     assert interface(program)[0] == {"x": [3, 2]}
 

@@ -12,9 +12,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+
+import purexport
 
 ROOT = Path(__file__).parent.parent
 
@@ -152,3 +154,17 @@ assert not blocker.attempts, blocker.attempts
 @pytest.mark.parametrize(("route", "torch_too"), [("trace", True), ("export", False)])
 def test_a_network_needs_no_official_package(route: str, torch_too: bool, tmp_path: Path) -> None:
     run(OF_A_NETWORK.format(route=route, torch_too=torch_too), tmp_path)
+
+
+def test_without_torch_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs torch says so, and no error of an import inside is shown before it."""
+    monkeypatch.setattr(purexport, "import_module", missing_torch)
+    for name in ("export", "language_model"):
+        with pytest.raises(ModuleNotFoundError) as caught:
+            getattr(purexport, name)
+        assert str(caught.value) == f"purexport.{name} needs torch: pip install 'torch>=2.6'"
+        assert caught.value.__context__ is None
+
+
+def missing_torch(module: str) -> NoReturn:
+    raise ModuleNotFoundError("No module named 'torch'", name="torch")

@@ -43,12 +43,12 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("progress", 1.5, ValueError, "progress=1.5 is neither True nor a function"),
     ("custom_translation_table", {7: never}, TypeError, "custom_translation_table"),
     ("verify", (X,), ValueError, "verify=tuple is neither True, False nor a list of arguments, as in verify=[(x, y)]"),
-    ("rtol", -1.0, ValueError, "rtol=-1.0 is no number from 0 on"),
-    ("atol", float("nan"), ValueError, "atol=nan is no number from 0 on"),
-    ("target", "onnxruntime; 1.20", ValueError, "target='onnxruntime; 1.20' is no target; available are"),
-    ("target", "tensorrt", ValueError, "target='tensorrt' is no target; available are"),
+    ("rtol", -1.0, ValueError, "rtol=-1.0 is not a number from 0 on"),
+    ("atol", float("nan"), ValueError, "atol=nan is not a number from 0 on"),
+    ("target", "onnxruntime; 1.20", ValueError, "target='onnxruntime; 1.20' is not a target; available are"),
+    ("target", "tensorrt", ValueError, "target='tensorrt' is not a target; available are"),
     ("target", "onnx; onnxruntime==0.9", ValueError, "the kernels of ONNX Runtime 0.9 are not known; known are"),
-    ("target", 7, ValueError, "target=7 is no target"),
+    ("target", 7, ValueError, "target=7 is not a target"),
     ("weights", {"w": X}, purexport.WeightsError, "weights fill the tensors of an nn.Module"),
 ]
 

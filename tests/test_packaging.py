@@ -110,3 +110,33 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 def test_tested_versions_are_pinned(name: str) -> None:
     pins = [line.partition(";")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
     assert name in pins
+
+
+def test_pages_install_as_the_constant_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    from purexport.errors import requirements
+    from tools.install_lines import pages, written
+
+    texts = {page.name: page.read_text() for page in pages()}
+    assert [name for name, text in texts.items() if written(text) != text] == [], (
+        "python -m tools.install_lines --write"
+    )
+    monkeypatch.setattr(requirements, "PUREXPORT", "purexport")  # as after the name is published
+    changed = [name for name, text in texts.items() if written(text) != text]
+    assert {"README.md", "index.md", "minimal-environment.md"} <= set(changed)
+
+
+def test_lowest_versions_are_those_of_the_extras(wheel: Path) -> None:
+    from purexport.errors.requirements import VERSIONS
+
+    required = {entry.partition(";")[0].strip() for entry in metadata(wheel).get_all("Requires-Dist") or []}
+    assert set(VERSIONS.values()) <= required
+
+
+def test_versions_are_the_same_everywhere(wheel: Path) -> None:
+    """The Pythons of the classifiers are those that CI runs and README names; the citation has the version."""
+    about = metadata(wheel)
+    pythons = [found[1] for text in about.get_all("Classifier") or [] if (found := re.search(r":: (3\.\d+)$", text))]
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    assert re.findall(r'python: "(3\.\d+)"', workflow) == pythons
+    assert f"python-{pythons[0]}%20to%20{pythons[-1]}-blue" in (ROOT / "README.md").read_text()
+    assert f"\nversion: {about['Version']}\n" in (ROOT / "CITATION.cff").read_text()

@@ -28,13 +28,13 @@ _INTRODUCTION = """\
 
 Written by `python -m tools.opsets --write`, which exports the examples; do not edit.
 
-A file has exactly the opset that you asked for, from 9 to the newest. Where an ONNX operator is newer than that, or its
-version cannot say a call, older operators compute the same: the second table lists these operators. So a model needs a
-later opset only for what the first table lists, and the error names the lowest opset that will do.
+A file has exactly the opset that you asked for, from 9 to the newest. If an opset does not have an ONNX operator, or
+its version cannot express a call, older operators replace it; the second table lists these operators. So a model
+needs a later opset only for the cases of the first table, and the error names the lowest one.
 
 A file with older forms has more nodes. Sums and products at equal positions (`index_add`, `scatter_reduce`) are sorted
-first and then joined in log2(n) rounds, so they take longer than the operator of opset 16, and they add in another
-order. The bitwise operators take the bits off one by one. If a runtime knows a later opset, ask for that one.
+first and then combined in log2(n) rounds. So they take longer than the operator of opset 16, and they add in another
+order. The bitwise operators process one bit after the other. If a runtime knows a later opset, ask for that one.
 
 ## What needs a later opset
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from functools import partial
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -27,6 +28,8 @@ NAMED = re.compile(r"\[(?:docs/)?(?:[\w-]+/)*[\w-]+\.md\](?=\(([^)#\s:]+))(\()")
 ELSEWHERE = re.compile(r'<(?:script|img|iframe|source|link)[^>]*\s(?:src|href)="?(?:https?:)?//[^>]*>')
 """What a browser loads by itself from another host."""
 TITLE = re.compile(r"# (.+)")
+PICTURE = re.compile(r"!\[[^\]]*\]\(([\w/.-]+)\.(png|svg)\)")
+"""A picture; it has a dark form if there is a file `NAME-dark` beside it."""
 LANGUAGES = {".py": "python", ".txt": "text", "": "text"}
 
 
@@ -66,7 +69,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         title = TITLE.match(file.content_string) if file is not None else None
         return match[0] if title is None else f"[{title[1]}]{match[2]}"
 
-    return NAMED.sub(titled, LINK.sub(mended, markdown))
+    return PICTURE.sub(partial(_both_forms, page), NAMED.sub(titled, LINK.sub(mended, markdown)))
+
+
+def _both_forms(page: Page, match: re.Match[str]) -> str:
+    """The picture for light and the one for dark colors, of which the theme shows one."""
+    dark = f"{match[1]}-dark.{match[2]}"
+    if not (ROOT / "docs" / posixpath.dirname(page.file.src_uri) / dark).exists():
+        return match[0]
+    light = f"{match[1]}.{match[2]}"
+    return match[0].replace(light, f"{light}#only-light") + "\n" + match[0].replace(light, f"{dark}#only-dark")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:

@@ -34,7 +34,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("aten", "capture", "cli", "comparison", "compat", "distributed", "facts", "functionalize", "graph")
+FOLDERS = ("aten", "frontends", "cli", "comparison", "compat", "distributed", "facts", "functionalize", "graph")
 FOLDERS += ("language", "lowering", "models", "shapes", "torch_patches", "weights")
 FILES = ("test_dtypes", "test_export", "test_export_limits", "test_quantized_export", "test_verification")
 PACKAGES = ("torchvision", "onnx", "onnxruntime", "rich", "pytest", "pytest-xdist", "setuptools")

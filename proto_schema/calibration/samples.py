@@ -128,7 +128,7 @@ class Samples:
         if any(item not in (0, step) for item in steps.values()) or (step > 1 and 0 in steps.values()):
             raise ValueError(f"{place}: inputs with batches of {steps} cannot be cut alike; give feeds one by one")
         if count % step:
-            raise ValueError(f"{place}: the model takes {step} samples at once, which {count} is no multiple of")
+            raise ValueError(f"{place}: the model takes {step} samples at once, which {count} is not a multiple of")
         for first in range(0, count, step):
             where = f"{place} {first}"
             feed = {name: item[first : first + step] if steps[name] else item[first] for name, item in arrays.items()}
@@ -150,7 +150,7 @@ class Samples:
             kind = self.inputs[name].type
             tensor = None if kind is None else kind.tensor_type
             if tensor is None:
-                raise ValueError(f"{place}: the input {name!r} is no tensor, and calibration takes tensors only")
+                raise ValueError(f"{place}: the input {name!r} is not a tensor, and calibration takes tensors only")
             code = tensor.elem_type or 0
             wanted = DTYPES[code].numpy if code in DTYPES else None
             if wanted is not None and array.dtype != wanted:

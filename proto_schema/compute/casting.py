@@ -50,7 +50,7 @@ def cast_like(call: Call, x: Array, like: Array) -> Any:
 
 def _converted(call: Call, x: Array, to: int) -> Typed:
     if to not in DTYPES:
-        call.fail(f"{to} is no data type")
+        call.fail(f"{to} is not a data type")
     saturate = bool(call.attribute("saturate", 1))
     try:
         return Typed(cast(x, call.dtype(0), to, saturate, call.text("round_mode", "up")), to)

@@ -33,7 +33,7 @@ def transpose(call: Call, x: Array) -> Any:
     """The axes in the order of `perm`, reversed without it."""
     perm = call.attribute("perm")
     if perm and sorted(perm) != list(range(x.ndim)):
-        call.fail(f"perm {list(perm)} is no order of {x.ndim} axes")
+        call.fail(f"perm {list(perm)} is not an order of {x.ndim} axes")
     return x.transpose(perm or None)
 
 

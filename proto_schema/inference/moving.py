@@ -172,7 +172,7 @@ def transpose(site: Site) -> Type | None:
         return site.out(None if perm is None else site.unknown(len(perm)))
     order = list(range(len(shape)))[::-1] if perm is None else list(perm)
     if sorted(order) != list(range(len(shape))):
-        site.fail(f"perm {listed(order)} is no order of the axes of rank {len(shape)}")
+        site.fail(f"perm {listed(order)} is not an order of the axes of rank {len(shape)}")
     array = array_of(site, 0)
     content = None if array is None else content_from(array.transpose(order))
     return site.out(tuple([shape[axis] for axis in order]), content=content)

@@ -65,7 +65,7 @@ def refusal(node: NodeProto, place: int, shape: Sequence[int], dtype: int, schem
         return f"is read by MoE, which takes no weight of shape {list(shape)}"
     _, hidden, inside = sizes
     if not block_of(hidden, inside, scheme) and (hidden * scheme.kind.bits % 8 or inside * scheme.kind.bits % 8):
-        return f"is read by MoE, whose rows of {hidden} and {inside} elements are no whole bytes of {scheme.type}"
+        return f"is read by MoE, whose rows of {hidden} and {inside} elements do not fill whole bytes in {scheme.type}"
     return ""
 
 

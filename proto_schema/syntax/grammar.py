@@ -254,7 +254,7 @@ class Grammar(Cursor):
             word = self.word() or self.expected(f"the type of the attribute {name!r}")
             if word not in _ATTRIBUTE_TYPES:
                 self.fail(
-                    f"{word!r} is no type of attributes: these are {', '.join(list(_ATTRIBUTE_TYPES)[1:])}", start
+                    f"{word!r} is not a type of attributes: these are {', '.join(list(_ATTRIBUTE_TYPES)[1:])}", start
                 )
             kind = _ATTRIBUTE_TYPES[word]
             attribute.type = kind or None

@@ -58,7 +58,7 @@ def _float64(cursor: Cursor, text: str, start: int) -> float:
     try:
         value = float(text)
     except ValueError:
-        cursor.fail(f"{text[:60]} is no number: digits must follow the exponent's e", start)
+        cursor.fail(f"{text[:60]} is not a number: digits must follow the exponent's e", start)
     if isinf(value) and text[-1].isdigit():
         cursor.fail(f"{text[:60]} is beyond the range of float64", start)
     return value

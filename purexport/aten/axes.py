@@ -27,6 +27,6 @@ class Specialised:
 
     def __str__(self) -> str:
         return (
-            f"axis {self.axis!r} was declared dynamic, but the model holds it at {self.size} at {self.place}; "
-            "the file takes that size only"
+            f"axis {self.axis!r} was declared dynamic, but the model fixes it at {self.size} at {self.place}; "
+            "the file takes only that size"
         )

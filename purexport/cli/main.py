@@ -25,6 +25,7 @@ from purexport.cli.process import Ended, complain, ended_by_signals, take_stream
 from purexport.cli.terminal import paint, shown
 from purexport.cli.warned import told
 from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
+from purexport.errors.requirements import VERSIONS, command_for
 from purexport.version import VERSION
 
 VERBS = (
@@ -125,9 +126,21 @@ def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     for name in names:
         verb = import_module(f"purexport.cli.verbs.{name}")
         sub = verb.add_parser(verbs)
+        sub.formatter_class = _Help
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         sub.set_defaults(run=verb.run)
     return parser
+
+
+class _Help(argparse.HelpFormatter):
+    """Fills the paragraphs of prose, and keeps those that have indented lines: examples and tables."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            text if "\n  " in text or text.startswith("  ") else super(_Help, self)._fill_text(text, width, indent)
+            for text in paragraphs
+        )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -147,7 +160,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         verb = _NO_VERB.match(message)
         if verb:
-            message = f"{verb[1]} is no verb{meant(verb[1], VERBS)}"
+            message = f"{verb[1]} is not a verb{meant(verb[1], VERBS)}"
         known = [word for action in self._options() for word in action.option_strings]
         if message.startswith(_REQUIRED):  # what was mistyped comes before what is missing
             options = [word for word in self._words if _OPTION.match(word)]
@@ -181,9 +194,8 @@ def _judge(error: Exception) -> tuple[int, str]:
         return 1, "\n".join(map(shown, str(error).split("\n")))
     if isinstance(error, WeightsError):
         return 2, "\n".join(map(shown, str(error).split("\n")))
-    if isinstance(error, ModuleNotFoundError) and error.name in _WHEELS:
-        needed = f"{error.name} is not installed, and this verb needs it: pip install {_WHEELS[error.name]}"
-        return 2, needed
+    if isinstance(error, ModuleNotFoundError) and error.name in VERSIONS:
+        return 2, f"{error.name} is not installed, and this verb needs it: {command_for(error.name)}"
     if isinstance(error, ImportError) and "pip install" in str(error):  # by `runtime.packages`
         return 2, _one_line(str(error))
     if isinstance(error, UsageError):
@@ -224,8 +236,6 @@ def _facts(error: Exception) -> dict[str, Any]:
 
 
 _MOST_LINES = 40
-_WHEELS = {"torch": "'purexport[torch]'", "onnxruntime": "onnxruntime", "transformers": "'purexport[llm]'"}
-"""What pip installs for a package that is no requirement, as far as a verb needs it."""
 WHERE = "(--traceback shows where)"
 """Behind an error that nobody wrote words for. For a fault of a file that is a fault of ours."""
 

@@ -17,7 +17,10 @@ from purexport.cli.errors import UsageError
 
 def add_force(parser: argparse.ArgumentParser) -> None:
     """The option with which a verb replaces a file that is not known to be of its making."""
-    text = "replace a file that is read-only or no work of purexport; what the verb reads, or other models, stays"
+    text = (
+        "also replace a file that is read-only or that purexport did not write; never a file that the verb reads, "
+        "or another model"
+    )
     parser.add_argument("--force", action="store_true", help=text)
 
 

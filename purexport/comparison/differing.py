@@ -15,6 +15,10 @@ from proto_schema.units import counted
 TORCH = "torch"
 
 
+PLACE = "place"
+"""What differs where the other graph has no node."""
+
+
 @dataclass(frozen=True)
 class Change:
     """What differs: `attribute 'axis'`, with what the file has and what an export writes."""
@@ -25,7 +29,10 @@ class Change:
 
     def against(self, other: str) -> str:
         """In words; `other` is what the file is compared with."""
-        writes = "an export of the model writes" if other == TORCH else f"{other} has"
+        exported = other == TORCH
+        if self.what == PLACE:
+            return f"{'an export of the model' if exported else other} has no node in its place"
+        writes = "an export of the model writes" if exported else f"{other} has"
         return f"its {self.what} is {self.mine}, and {writes} {self.theirs}"
 
 
@@ -37,7 +44,7 @@ def change_of(
 ) -> Change | None:
     """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None."""
     if other is None:
-        return Change("place", "one where an export has no node", "nothing")
+        return Change(PLACE, "a node", "no node")
     if (node.op_type, node.domain or "") != (other.op_type, other.domain or ""):
         return Change("operator", _operator(node), _operator(other))
     if _names(node.input) != _names(other.input):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from purexport.errors.code import Code, Family
+from purexport.errors.requirements import command_for
 
 FAMILIES: tuple[Family, ...] = (
     (
@@ -11,32 +12,32 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "model-does-not-run",
                 "The model itself raised an error on the example arguments.",
-                "Run `model(*args)`, and mend what it says.",
+                "Run `model(*args)`, and correct the error.",
                 "the model does not run on these args: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
             ),
             Code(
                 "args-do-not-fit",
-                "The arguments are not those that the model's `forward` takes.",
-                "Give `args` and `kwargs` as the model is called.",
+                "The arguments do not match the signature of the model's `forward`.",
+                "Give `args` and `kwargs` as in a call of the model.",
                 "the model takes 1 args, 2 were given",
             ),
             Code(
                 "argument-layout",
-                "An argument is a sparse or nested tensor, and inputs of a file are dense.",
+                "An argument is a sparse or nested tensor. Inputs of a file are dense.",
                 "Pass the dense tensor, and convert it inside of the model.",
                 "args hold a torch.sparse_coo tensor, and inputs of a file are dense; pass x.to_dense() and convert it "
                 "inside of the model",
             ),
             Code(
                 "argument-not-a-tensor",
-                "The arguments hold an object in which the tensors cannot be seen.",
+                "The arguments contain an object whose tensors cannot be found.",
                 "Pass them in a dict, list, tuple, dataclass or mapping, or register the class as a pytree node.",
-                "args holds 'a', which is no tensor; pass example tensors",
+                "args holds 'a', which is not a tensor; pass example tensors",
             ),
             Code(
                 "args-share-memory",
                 "The model writes to an input, and another argument shares its memory. Inputs of a file never do.",
-                "Pass tensors of their own (`.clone()`).",
+                "Pass tensors that share no memory (`.clone()`).",
                 "the model writes to its input 'x' at net (model.py:7), and two of the args share memory; pass tensors "
                 "of their own (.clone())",
             ),
@@ -49,82 +50,83 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "odd-config",
-                "The config.json of a folder says what no model has, or what its weights do not fit. It is checked "
-                "before anything is made by it.",
+                "The config.json of a folder has impossible values, or does not match the weights. It is checked "
+                "before the model is made.",
                 "Take the config.json that belongs to the weights.",
                 "lm/config.json: num_attention_heads: 0 is not a number of heads, from 1 to 16384; take the config "
                 "that belongs to the weights",
             ),
             Code(
                 "runs-code",
-                "The model of a folder is Python code in the folder, and such code is not run unasked.",
-                "If you trust its author with all that you may do on this machine: `--trust-remote-code`, "
-                "`trust_remote_code=True`.",
+                "The model of a folder is Python code in the folder. Such code does not run unless you ask for it.",
+                "Use `--trust-remote-code` (`trust_remote_code=True`) only if you trust its author: the code can do "
+                "everything that you can do on this machine.",
                 "lm/config.json: transformers has no model_type 'x', and the Python code that auto_map names is not "
                 "run; if you trust its author, --trust-remote-code (trust_remote_code=True) runs it",
             ),
             Code(
                 "file-outside-folder",
-                "A file of a folder is a link that leads out of it, so that what is written would hold a file that "
-                "does not belong to it. Links into the blobs of a hub's cache are followed.",
-                "If the result may have the file, put a copy in the place of the link.",
+                "A file of the folder is a link to a file outside of it. Such a file is not copied to the result. "
+                "Links into the blobs of a hub's cache are followed.",
+                "Replace the link by a copy of the file if the result may contain it.",
                 "lm/tokenizer.json leads to /home/me/secret.txt, which is neither beneath the folder nor a blob of the "
                 "same repository in a hub's cache; put a copy of the file there if the result may have it",
             ),
             Code(
                 "file-too-large",
-                "The files of a tokenizer, or a config, have more bytes than any that is known.",
+                "The config or the files of a tokenizer are larger than any known one.",
                 "Take the large file out of the folder.",
                 "lm/vocab.txt has 1000000000 bytes, and 268435456 are the most that is read of such files; is it one?",
             ),
             Code(
                 "static-cache",
-                "The model cannot have a static cache: it computes something else with empty slots, does not run with "
-                "them, or has attention that the target cannot give buffers of one length.",
-                "Use `cache='dynamic'`, or `target='onnx'` where the message says so.",
+                "The model cannot have a static cache: it gives other results with empty slots, does not run with "
+                "them, or has an attention for which the target has no buffers of fixed length.",
+                "Use `cache='dynamic'`, or `target='onnx'` if the message says so.",
                 "GPTNeoForCausalLM computes other logits with a static cache than with a dynamic one; use "
                 "cache='dynamic'",
             ),
             Code(
                 "no-adapter",
                 "The model has no LoRA layers, or does not use one of them.",
-                "Load the adapter with peft and give that model, or leave `lora` away.",
-                "LlamaForCausalLM has no LoRA layers, which lora='merge' is for",
+                "Load the adapter with peft and pass that model, or leave `lora` out.",
+                "LlamaForCausalLM has no LoRA layers, which lora='merge' needs",
             ),
             Code(
                 "unknown-adapter",
-                "An adapter computes something else than LoRA does, is not in use, or is merged already.",
-                "Leave `lora` away: an adapter of layers is in the file as it is. Learnt prompts cannot be exported.",
-                "the adapter of layers.0.q_proj has use_dora, so that lora='merge' cannot be told; leave lora away to "
-                "have it in the file as it is",
+                "An adapter is of another kind than LoRA, is not active, or is merged already.",
+                "Leave `lora` out: the file then has the adapter beside the weights. Learnt prompts cannot be "
+                "exported.",
+                "the adapter of layers.0.q_proj has use_dora, so lora='merge' cannot be used; leave lora out to "
+                "keep the adapter beside the weights",
             ),
             Code(
                 "needs-transformers",
-                "Language models are made by transformers, which is not installed.",
-                "Install it: `pip install 'purexport[llm]'`.",
-                "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
+                "Language models need transformers, which is not installed.",
+                f"Install it: `{command_for('transformers')}`.",
+                f"language models are made by transformers, which is not installed: {command_for('transformers')}",
             ),
             Code(
                 "output-not-a-tensor",
-                "The model returns what is neither a tensor nor a number, and outputs of ONNX are tensors.",
+                "The model returns a value that is neither a tensor nor a number. Outputs of ONNX are tensors.",
                 "Return tensors, or register the class as a pytree node.",
                 "output 'y' is a list, and ONNX outputs are tensors",
             ),
             Code(
                 "script-without-forward",
-                "The script has no `forward` that could be exported.",
+                "The script has no `forward` to export.",
                 "Script a module that calls it.",
                 "the script has no method forward of its own; script a module that calls it",
             ),
             Code(
                 "neither-route",
                 "The trace failed, and so did torch.export. `error.causes` has both errors.",
-                "Read both: mending either is enough.",
+                "Read both errors: correcting one of them is enough.",
                 "neither route took the model.\nby trace: the model does not run\nby torch.export: it is refused",
             ),
             Code(
                 "packed-weights",
-                "A quantized layer holds its weights in an object whose form is not known.",
+                "A quantized layer stores its weights in an object of unknown form.",
                 "Quantize the layer in another way.",
                 "net.lstm holds recurrent weights of kind 1; quantize them dynamically",
             ),
@@ -142,20 +144,21 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "buffer-assigned",
-                "The model gives a buffer another tensor, and torch.export does not record which.",
+                "The model assigns another tensor to a buffer, and torch.export does not record which one.",
                 "Export with `capture='trace'`, or write into the buffer (`.copy_()`).",
                 "the model assigns its buffer 'count', and torch.export does not record what; export with "
                 "capture='trace', or write into the buffer (.copy_())",
             ),
             Code(
                 "different-devices",
-                "A model without values holds a tensor on the meta device that is no parameter, buffer or attribute.",
+                "A model without values holds a tensor on the meta device that is not a parameter, buffer or "
+                "attribute.",
                 "Register that tensor as a buffer.",
                 "torch.export does not take the model: found two different devices meta, cpu\n(for the capture, ...)",
             ),
             Code(
                 "trace-without-values",
-                "A trace of a model without values cannot follow what depends on them.",
+                "A trace of a model without values cannot record computations that depend on the values.",
                 "Use `capture='export'`, or a model with values.",
                 "a trace without values lost what is computed before net (model.py:7); use capture='export', or a "
                 "model with values",
@@ -163,19 +166,19 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "tensor-without-values",
                 "A tensor is on the meta device or fake, and no values were given for it.",
-                "Give them with `weights=`; register the tensor as a buffer where it has no name.",
-                "the model holds a tensor without values that is no parameter, buffer or attribute (the capture calls "
-                "it 'c0'); register it as a buffer, and give it with weights=",
+                "Pass its values by `weights=`. If the tensor has no name, register it as a buffer first.",
+                "the model holds a tensor without values that is not a parameter, buffer or attribute (the capture "
+                "calls it 'c0'); register it as a buffer, and give it with weights=",
             ),
             Code(
                 "wrong-option",
-                "An option has a value that it does not take.",
-                "Give one that the message names. (Most such mistakes are a `ValueError` without a code.)",
+                "An option has an invalid value.",
+                "Use a value that the message names. (Most such mistakes are a `ValueError` without a code.)",
                 "training='yes' is neither a bool nor a TrainingMode",
             ),
             Code(
                 "not-exported",
-                "An `ExportError` that was raised without a code: by a rule of yours, for example.",
+                "An `ExportError` without a code, for example from your own rule.",
                 "Read the message.",
                 "",
             ),
@@ -186,7 +189,7 @@ FAMILIES: tuple[Family, ...] = (
         (
             Code(
                 "dynamic-axis-held",
-                "A size that follows from a dynamic axis is a fixed number in what was captured. The file would be "
+                "A size that follows from a dynamic axis is a fixed number in the captured graph. The file would be "
                 "wrong at other sizes.",
                 "Compute the size by torch operators from `x.shape`, or declare the axis static.",
                 "torch.export holds a size fixed that follows from a dynamic axis: n == 4; compute it by torch "
@@ -194,20 +197,20 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "no-shape-function",
-                "Nobody says which sizes the operator gives, so that sizes after it are unknown.",
+                "The operator has no shape function, so the sizes after it are unknown.",
                 "Declare the axes static; for an operator of your own register a fake implementation "
                 "(`torch.library.register_fake`).",
                 "my::op at net (model.py:7) has no shape function, so its sizes under dynamic axes are unknown",
             ),
             Code(
                 "dynamic-shapes-do-not-fit",
-                "`dynamic_shapes` has another form than the arguments.",
-                "Give it the form of the arguments: one entry for each.",
+                "The structure of `dynamic_shapes` is not the structure of the arguments.",
+                "Give one entry for each argument, in the same structure.",
                 "dynamic_shapes has 1 entries, and the args are x, y",
             ),
             Code(
                 "sizes-compared",
-                "A script decides on whether two sizes are equal, and that is known only when the file runs.",
+                "A script has a branch on whether two sizes are equal, which is known only when the file runs.",
                 "Declare one of the axes static, or leave the comparison out.",
                 "the script compares sizes that may or may not be equal when the model runs",
             ),
@@ -218,15 +221,15 @@ FAMILIES: tuple[Family, ...] = (
         (
             Code(
                 "data-dependent",
-                "Python code or a script decides on the content of a tensor in a way that has no form in ONNX.",
-                "Use `torch.where` or `torch.cond`, say what holds with `torch._check`, or script the function.",
+                "Python code or a script has a branch on the content of a tensor that ONNX cannot express.",
+                "Use `torch.where` or `torch.cond`, state the condition by `torch._check`, or script the function.",
                 "torch.export does not take the model: its Python code decides on the content of a tensor at net "
                 "(model.py:7); use torch.where or torch.cond there, say what holds with torch._check, or script the "
                 "function",
             ),
             Code(
                 "data-dependent-size",
-                "A size follows from data, and torch must know it to say what shape the call gives.",
+                "A size depends on data, and torch needs it for the shape of the result.",
                 "Write the call so that its shape does not depend on that size, or script the function.",
                 "aten::unbind.int at net (model.py:7) needs a size that depends on data, as a Python loop over such a "
                 "tensor does; the file would hold that of the example. Script the function, or write it so that no "
@@ -234,36 +237,34 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "loop-writes-unseen",
-                "A loop over the rows that the data chose is recorded for all rows there may be, and what a step "
-                "wrote is taken back where its row was not chosen. So each write must be seen.",
-                "Write with an operator whose name says so (`index_add_`, `copy_`, `x[rows] = y`), or script the "
-                "function.",
+                "A loop over rows that the data selects is recorded for all possible rows, and writes for rows that "
+                "are not selected are undone. So every write must be visible.",
+                "Write by an in-place operator (`index_add_`, `copy_`, `x[rows] = y`), or script the function.",
                 "a loop over the rows that the data chose writes to 'out' in a way that the capture does not see, at "
                 "model.py:7; write with an operator such as index_add_",
             ),
             Code(
                 "paths-disagree",
-                "A name is of one type after one branch and of another type after the other. ONNX has one type for a "
-                "value.",
-                "Give both the same dtype, rank and keys.",
+                "A variable has different types after the two branches. A value of ONNX has one type.",
+                "Give it the same dtype, rank and keys in both branches.",
                 "at net (model.py:7) a variable is a list on one path and a dict on the other",
             ),
             Code(
                 "loop-changes-type",
-                "What a loop carries has another type, or other keys, in a later step than in the first.",
-                "Make both of one type before the loop begins.",
+                "A variable of a loop has another type, or other keys, in a later step than in the first.",
+                "Give it its final type before the loop begins.",
                 "what the loop at net (model.py:7) carries changes its type at every step, which ONNX cannot say",
             ),
             Code(
                 "none-on-one-path",
-                "A value is None on one path and a tensor on the other, and is used as if it were always there.",
-                "Test it with `is not None`, or return a flag beside it.",
+                "A value is None on one path and a tensor on the other, and is used without a test.",
+                "Test it by `is not None`, or return a flag with it.",
                 "aten::add at net (model.py:7) takes a value that is None on one path at net (model.py:5); test it "
                 "with 'is not None'",
             ),
             Code(
                 "list-of-unknown-length",
-                "The length of a list, or an index into it, depends on data, and this use has no form in ONNX.",
+                "The length of a list, or an index into it, depends on data, and ONNX cannot express this use.",
                 "Use a tensor, or a list whose length is known.",
                 "at net (model.py:7) a list is sliced at a position that depends on data; cut a tensor instead",
             ),
@@ -274,35 +275,38 @@ FAMILIES: tuple[Family, ...] = (
         (
             Code(
                 "alias-unknown",
-                "A branch or loop decides whether two names are one tensor or list, and one of them is written to.",
+                "Two names may be one tensor or list, depending on a branch or loop, and the model writes to one of "
+                "them.",
                 "Write to a copy (`.clone()`, `list(...)`), or assign a new value.",
                 "the script changes a list or dict at net (model.py:7) that may or may not be the one of another name, "
                 "because of the branch at net (model.py:5); change a copy (list(...)), or assign a new one",
             ),
             Code(
                 "write-to-list-element",
-                "A tensor is written to that may be an element of a list whose length depends on data.",
+                "The model writes to a tensor that may be an element of a list whose length depends on data.",
                 "Put a `.clone()` into the list, or assign a new tensor.",
                 "aten::add_ at net (model.py:7) writes in place to a tensor that may be an element of the list at net "
                 "(model.py:5), whose length depends on data; put a .clone() into the list, or assign a new tensor",
             ),
             Code(
                 "write-to-constant",
-                "A tensor is written to that is no input, parameter or buffer, so that its value before is unknown.",
+                "The model writes to a tensor that is not an input, parameter or buffer; its value before is unknown.",
                 "Register it with `register_buffer`, or write to a `.clone()` of it.",
-                "aten::add_ at net (model.py:7) writes to a tensor that is no input, parameter or buffer; its value "
-                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it",
+                "aten::add_ at net (model.py:7) writes to a tensor that is not an input, parameter or buffer; its "
+                "value from before the call is not known. Register it with register_buffer, or write to a .clone() "
+                "of it",
             ),
             Code(
                 "write-not-followed",
-                "An operator writes to several tensors, or to others than it says. What is written is not known.",
+                "An operator writes to several tensors, or to others than its schema says. The written values are "
+                "not known.",
                 "Write it as an assignment of a new tensor.",
                 "aten::foo_ at net (model.py:7) writes in a way that cannot be followed; write it as an assignment of "
                 "a new tensor",
             ),
             Code(
                 "fill-diagonal",
-                "`fill_diagonal_` is followed on matrices without `wrap` only.",
+                "`fill_diagonal_` is supported only on matrices without `wrap`.",
                 "Write to `.diagonal()`.",
                 "aten::fill_diagonal_ at net (model.py:7) is supported on matrices without wrap; write to .diagonal()",
             ),
@@ -314,35 +318,37 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "shape-changed-in-place",
-                "A call changes the shape of a tensor that other names show too.",
-                "Use the form that is not in place, or pass an `out=` tensor of the result's shape.",
+                "A call changes the shape of a tensor that has other names, too.",
+                "Use the form that is not in place, or pass an `out=` tensor with the shape of the result.",
                 "aten::t_ at net (model.py:7) changes the shape of a tensor in place, inside a branch or loop that "
                 "depends on data; use the form that is not in place",
             ),
             Code(
                 "view-without-inverse",
-                "A write goes through a view, and what it means for the base tensor is not known.",
+                "The model writes through a view, and the effect on the base tensor is not known.",
                 "Write into the base tensor, or build a new one.",
                 "aten::add_ at net (model.py:7) writes through aten::foo (net (model.py:6)): this view is not "
                 "supported; write into the base tensor, or build a new tensor",
             ),
             Code(
                 "view-sizes-unknown",
-                "A write goes through a view, and where it goes is known only for sizes that are known.",
+                "The model writes through a view, and the target of the write is known only for known sizes.",
                 "Declare the axes static, write into the base tensor, or build a new one.",
                 "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): its sizes must be "
                 "known; write into the base tensor, or build a new tensor",
             ),
             Code(
                 "view-overlaps",
-                "A write goes through a view that shows an element several times, where the order would decide.",
+                "The model writes through a view that contains an element several times, so the result depends on "
+                "the order.",
                 "Write into the base tensor, or build a new one.",
                 "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): it has several places "
                 "for one element; write into the base tensor, or build a new tensor",
             ),
             Code(
                 "trace-drops-write",
-                "The model writes to memory that torch's tracer does not know to be shared, and so drops the write.",
+                "The model writes to shared memory. torch's tracer does not know that it is shared, and drops the "
+                "write.",
                 "Call `.clone()` on the results of that call, or export with `capture='export'`.",
                 "the model writes to memory that a result of unbind shares, and the tracer drops such writes; call "
                 ".clone() on the results, or export with capture='export'",
@@ -367,37 +373,37 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "torch-internal-error",
-                "torch itself fails: one of its own assertions does not hold.",
+                "An internal assertion of torch fails.",
                 "Export by the other route, or write the operation in another way.",
                 "the model does not run on these args: RuntimeError: r INTERNAL ASSERT FAILED at alias_analysis.cpp",
             ),
             Code(
                 "torch-export-refuses",
-                "torch.export does not take the model, for a reason of its own.",
-                "See what it says, or use `capture='trace'`.",
+                "torch.export cannot capture the model.",
+                "Read its message, or use `capture='trace'`.",
                 "torch.export does not take the model: Unsupported: generator at net (model.py:7)",
             ),
             Code(
                 "program-not-read",
-                "An ExportedProgram holds what has no place in a file, or what torch cannot resolve.",
+                "An ExportedProgram contains something that a file cannot contain, or that torch cannot resolve.",
                 "Export the program without it.",
-                "the program's input 'n' is no tensor, and ONNX has no place for it",
+                "the program's input 'n' is not a tensor, and ONNX has no place for it",
             ),
             Code(
                 "call-does-not-run",
                 "A call of a script raises an error on the shapes and dtypes that reach it.",
-                "Mend the call; where it stands in a branch that is never taken, leave it out.",
+                "Correct the call, or leave it out if its branch is never taken.",
                 "aten::mm at net (model.py:7) does not run: a and b must have same reduction dim",
             ),
             Code(
                 "script-raises",
-                "The script raises an error on the example, whatever the data.",
+                "The script raises an error on the example, independent of the data.",
                 "Give an example on which the script runs.",
                 "the script raises at net (model.py:7) on these args: ValueError: too short",
             ),
             Code(
                 "script-operator",
-                "The interpretation of scripts does not know this operation.",
+                "This operation is not supported in scripts.",
                 "Write it in another way, or export the module itself without `torch.jit.script`.",
                 "aten::foo at net (model.py:7) cannot be exported from a script yet",
             ),
@@ -409,14 +415,14 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "script-hides-effect",
-                "The effect of a context or of a quantized call cannot be seen in a script.",
+                "A script does not show the effect of a context manager or of a quantized call.",
                 "Export the module itself by trace.",
                 "the script enters __torch__.Mode at net (model.py:7), which a script does not show the effect of; "
                 "export the module itself by trace",
             ),
             Code(
                 "script-too-long",
-                "A script is interpreted at the export, and takes more steps than are tried.",
+                "The export interprets a script, and this script takes too many steps.",
                 "Look for a loop that does not end, or write it on tensors.",
                 "the script takes more than 1000000 steps at export, at net (model.py:7)",
             ),

@@ -10,16 +10,15 @@ FAMILIES: tuple[Family, ...] = (
         (
             Code(
                 "no-rule",
-                "Neither purexport nor torch says how this operator is made of others. Guessing would give wrong "
-                "numbers.",
-                "Write the operation with other operators, give a rule by `register_custom_op_symbolic` or "
-                "`custom_translation_table`, or keep the call with `OperatorExportTypes.ONNX_FALLTHROUGH`.",
+                "purexport has no rule for this operator, and torch has no decomposition of it.",
+                "Use other operators, write a rule by `register_custom_op_symbolic` or `custom_translation_table`, "
+                "or keep the call with `OperatorExportTypes.ONNX_FALLTHROUGH`.",
                 "aten::foo  at net (model.py:7)  has no rule, and torch has no decomposition of it",
             ),
             Code(
                 "form-without-rule",
-                "The operator has a rule, and the rule does not know this argument or this form of the operator.",
-                "Write the form that the message names, or give a rule of your own for the operator.",
+                "The rule of the operator does not support this argument or this form.",
+                "Use the form that the message names, or write your own rule for the operator.",
                 "aten::put_  at net (model.py:7)  with a mask of no axes has no rule; use torch.where",
             ),
             Code(
@@ -30,7 +29,7 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "opset-too-low",
-                "ONNX has the operator, or this form of it, only in a later opset than the one that was asked for.",
+                "ONNX has the operator, or this form of it, only in a later opset than the requested one.",
                 "Export with an `opset_version` that is at least the one in the message. [opsets.md](opsets.md) lists "
                 "what needs one.",
                 "sequence::split  at net (model.py:7)  needs opset 11 or later: ONNX SplitToSequence does not exist at "
@@ -38,27 +37,27 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "no-opset",
-                "An ONNX operator of the lowering does not take this data type at any opset.",
+                "An ONNX operator that the rule needs does not support this data type at any opset.",
                 "Cast the operands to another dtype before the call.",
                 "aten::mm  at net (model.py:7)  no opset has it: ONNX MatMul takes no tensor(bool) as 'A' at opset 20",
             ),
             Code(
                 "size-not-known",
-                "The rule must know a size as a number, and the axis is dynamic or its size follows from data.",
+                "The rule needs a size as a number, but the axis is dynamic or its size depends on data.",
                 "Declare that axis static, or write the operation so that no size is needed.",
                 "aten::channel_shuffle  at net (model.py:7)  shuffles a dynamic number of channels; declare that axis "
                 "static",
             ),
             Code(
                 "result-size-unknown",
-                "The rule must write the sizes of the call's result, and the graph has nothing that says them.",
+                "The rule needs the sizes of the result, and the graph cannot compute them.",
                 "Declare the axes static, or compute the size from `x.shape` before the call.",
                 "aten::reshape  at net (model.py:7)  a size of its result is not known",
             ),
             Code(
                 "value-not-known",
-                "The rule must know an argument as a number, and the model computes it.",
-                "Give the argument as a number of Python, or write the operation on tensors.",
+                "The rule needs an argument as a number, but the model computes it.",
+                "Pass the argument as a Python number, or write the operation on tensors.",
                 "aten::nms  at net (model.py:7)  needs an iou_threshold that is a number from 0 on",
             ),
             Code(
@@ -71,35 +70,35 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "quantized-tensor",
-                "A quantized tensor reaches what has no form of it in ONNX.",
+                "A quantized tensor is an argument of an operator that has no quantized form in ONNX.",
                 "Call `.dequantize()` or `.int_repr()` before, or use another quantized dtype or scheme.",
                 "aten::view  at net (model.py:7)  of a tensor quantized per channel has no ONNX form; dequantize it "
                 "before",
             ),
             Code(
                 "zero-point-not-integer",
-                "Zero points of ONNX are integers, and torch computes with the fraction too.",
+                "Zero points of ONNX are integers, and torch also uses the fraction.",
                 "Round the zero points, or use an affine scheme.",
                 "aten::quantize_per_tensor  at net (model.py:7)  with float zero points has no ONNX form; round them "
                 "before",
             ),
             Code(
                 "float64-unsupported",
-                "ONNX computes this operator in float32 only, which would lose digits without a word.",
+                "ONNX computes this operator in float32 only, which would silently lose precision.",
                 "Cast the operand to float32 before the call.",
                 "torchvision::nms  at net (model.py:7)  of float64 boxes is computed in float32 by ONNX; convert them "
                 "with .float() first",
             ),
             Code(
                 "memory-layout",
-                "The call reads memory by its place, beside what its tensor shows. A file has tensors and no memory.",
+                "The call reads memory outside of its tensor. A file has only tensors.",
                 "Call `.clone()` or `.contiguous()` on the tensor before, or index its elements.",
                 "aten::as_strided  at net (model.py:7)  of a slice of a tensor reads memory outside that slice; call "
                 ".clone() on it before",
             ),
             Code(
                 "computes-gradients",
-                "The model computes gradients when it runs, and a file has no place for them.",
+                "The model computes gradients when it runs, and a file cannot do this.",
                 "Export under `torch.no_grad()`, or leave the loss out of the model.",
                 "aten::ctc_loss  at net (model.py:7)  computes gradients, which a file has no place for; export under "
                 "torch.no_grad()",
@@ -112,20 +111,20 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "call-not-kept",
-                "An operator export type asks to keep this call as a node, and a node cannot hold its arguments.",
+                "The operator export type keeps this call as a node, but a node cannot have its arguments.",
                 "Export with `OperatorExportTypes.ONNX`, or change the argument that the message names.",
                 "aten::foo  at net (model.py:7)  gives complex or quantized tensors, which no node can hold",
             ),
             Code(
                 "several-causes",
-                "Operators cannot be exported, each for another cause; `error.gaps` has the code of each.",
+                "Several operators cannot be exported, for different causes; `error.gaps` has the code of each.",
                 "See the code of each gap.",
                 "2 operators cannot be exported at opset 11",
             ),
             Code(
                 "rule-fault",
-                "A lowering rule wrote what ONNX does not take. It is a mistake of purexport, or of a rule of yours.",
-                "Report it with the message; until it is mended, write the operation in another way.",
+                "A lowering rule wrote an invalid node. This is a mistake in purexport or in your own rule.",
+                "Report it with the message. Until it is fixed, write the operation in another way.",
                 "the rule of aten::foo at net (model.py:7) gives tensor(float) where torch gives tensor(int64); this "
                 "is a mistake in the rule, please report it",
             ),
@@ -136,20 +135,20 @@ FAMILIES: tuple[Family, ...] = (
         (
             Code(
                 "symbolic-refuses",
-                "A symbolic function cannot take the call as it is, or refuses it itself.",
+                "A symbolic function does not support this form of the call, or refuses it itself.",
                 "Change the function, or the call, as the message says.",
                 "my::op  at net (model.py:7)  has a symbolic function that takes a list, and its length is not known "
                 "here",
             ),
             Code(
                 "symbolic-fails",
-                "A symbolic function raised an error, or gave something else than the operator does.",
-                "Mend the function: the message names it, and the error is chained.",
+                "A symbolic function raised an error, or returned something else than the operator.",
+                "Correct the function: the message names it, and its error is chained.",
                 "the symbolic function of my::op at net (model.py:7) failed: KeyError: 'axis'",
             ),
             Code(
                 "autograd-function",
-                "An autograd Function hides from the capture what it computes.",
+                "The capture cannot see what an autograd Function computes.",
                 "Pass it tensors, write to copies in its `forward`, or declare the operation by `torch.library`.",
                 "the autograd Function Scale takes a number that follows from a dynamic size; pass it as a tensor",
             ),
@@ -161,7 +160,7 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "output-differs",
                 "`verify=True` ran the file, and an output differs from torch's by more than the tolerance.",
-                "Report it with the model: wrong numbers are the worst fault that there is.",
+                "Report it with the model: wrong numbers are the worst kind of fault.",
                 "output 'y' differs at 3 of 12 places, first at (0, 1): 1.0 in onnxruntime, 2.0 in torch",
             ),
             Code(
@@ -172,13 +171,13 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "nothing-at-fault",
-                "A reproducer was asked for, and no node of the file is at fault, or it cannot be cut out.",
-                "Compare a file that differs from its model, and see what the report says.",
+                "A reproducer was requested, but no node of the file is at fault, or the node cannot be extracted.",
+                "Compare a file that differs from its model, and read the report.",
                 "there is nothing to reproduce: no node is at fault; compare a file that differs",
             ),
             Code(
                 "other-process-failed",
-                "Another process of the group failed; no process has written anything that stays.",
+                "Another process of the group failed. Nothing that was written stays.",
                 "See the error of that process.",
                 "nothing was written, because of\nprocess 1 of 2: WeightsError: no such file",
             ),
@@ -195,19 +194,19 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "weights-do-not-fit",
-                "The names or shapes of the weights are not those of the model, or the model takes no weights.",
+                "The names or shapes of the weights do not match the model, or the model takes no weights.",
                 "Rename with `rename=`, pass `strict=False`, or pass the weights of this model.",
                 "weights cannot be put into scripted modules; use load_state_dict before the export",
             ),
             Code(
                 "weights-not-plain",
-                "A value stands for a tensor without being a plain one: sparse, quantized, a subclass or no tensor.",
+                "A value is not a plain tensor: it is sparse, quantized, a subclass, or not a tensor.",
                 "Pass plain tensors, as the message says.",
                 "weights: tensor 'w' is sparse_coo; pass its dense form",
             ),
             Code(
                 "weights-spread",
-                "The values of a tensor are spread over the processes of a group.",
+                "The values of a tensor are distributed over the processes of a group.",
                 "Write the model with `purexport.distributed.save`.",
                 "the values of 'w' are spread over the processes of a group, and none has all of them; write the model "
                 "with purexport.distributed.save",
@@ -219,7 +218,7 @@ FAMILIES: tuple[Family, ...] = (
         (
             Code(
                 "malformed",
-                "`DecodeError`: the bytes are not the message that was asked for.",
+                "`DecodeError`: the bytes are not a valid message of the expected type.",
                 "See the path and the offset; `purexport inspect` shows the bytes there.",
                 "graph @0x3: wire type 7 does not exist",
             ),
@@ -232,7 +231,7 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "external-data",
                 "`ExternalDataError`: the data file of a tensor is missing, unsafe to open or too short.",
-                "Put the data file beside the model, as it was when both were written.",
+                "Put the data file beside the model, unchanged since both were written.",
                 "tensor 'w': cannot open weights.bin: No such file or directory",
             ),
             Code(
@@ -243,16 +242,16 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "not-the-syntax",
-                "`ParseError`: a text is not in the textual syntax of ONNX.",
-                "See the line and column that the message shows, and what it expected there.",
+                "`ParseError`: a text does not follow the textual syntax of ONNX.",
+                "See the line, the column and the expected text in the message.",
                 "line 1, column 11: expected '(' before the inputs of MatMul, found '['\n"
                 "    y = MatMul[X, W]\n"
                 "              ^",
             ),
             Code(
                 "shapes-contradict",
-                "`InferenceError`: the inputs of a node, or what is declared of a value, contradict what is inferred.",
-                "See the node that the message names; `purexport infer` shows what is known of the other values.",
+                "`InferenceError`: the inputs of a node, or a declared type, contradict the inferred types.",
+                "See the node that the message names; `purexport infer` shows the types of the other values.",
                 "node 'unit' (LpNormalization): axis 9 is out of range for rank 1",
             ),
             Code(
@@ -264,21 +263,21 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "budget-spent",
-                "`BudgetError`: a node asks for more work or memory than the budget of the run has left.",
+                "`BudgetError`: a node needs more work or memory than the budget of the run has left.",
                 "Give the run more with `--budget` (`budget=` in Python), if you trust the file.",
                 "node 'unit' (Softmax) is past the budget: it needs 1792 bytes of memory, and the budget is 256 bytes. "
                 "Give the run more with --budget (budget= in Python)",
             ),
             Code(
                 "operator-unknown",
-                "`UnsupportedOperatorError`: the model has operators that nothing computes.",
-                "Pass `functions=` with what they consist of, or `new_ops=` with classes that compute them.",
+                "`UnsupportedOperatorError`: the model has operators that the evaluator does not know.",
+                "Pass `functions=` with their definitions, or `new_ops=` with classes that compute them.",
                 "1 operators cannot be computed: ai.onnx.Unit (node 'unit' (Unit) at opset 28). Pass functions= with "
                 "what they consist of, or new_ops= with classes that compute them",
             ),
             Code(
                 "cannot-convert",
-                "`ConversionError`: the operators of the opset that was asked for cannot say what a node computes.",
+                "`ConversionError`: the operators of the requested opset cannot compute what a node computes.",
                 "Convert to the opset that the message names, or replace the node.",
                 "cannot convert to opset 13: node 'join' (StringConcat): the operator StringConcat does not exist "
                 "before opset 20; opset 20 can say it",

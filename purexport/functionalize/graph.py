@@ -537,8 +537,9 @@ class Pass:
         origin = alias.root.origin
         if origin is not None and origin.kind == "constant":
             raise ExportError(
-                f"{call.target} at {call.source} writes to a tensor that is no input, parameter or buffer; its value "
-                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it",
+                f"{call.target} at {call.source} writes to a tensor that is not an input, parameter or buffer; its "
+                "value from before the call is not known. Register it with register_buffer, or write to a .clone() "
+                "of it",
                 code="write-to-constant",
             )
 

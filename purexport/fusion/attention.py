@@ -53,7 +53,7 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
         site.refuse(f"keys have {width} elements and values {value_width}")
         return None
     if width % _WIDTHS:
-        site.refuse(f"keys have {width} elements, which is no multiple of {_WIDTHS}")
+        site.refuse(f"keys have {width} elements, which is not a multiple of {_WIDTHS}")
         return None
     key, value = (known.joined(args[name], -2) for name in ("key", "value"))
     if key is None or value is None or len(key) != 2 or len(value) != 2 or not _are_inputs(site, key[0], value[0]):

@@ -38,7 +38,7 @@ NOT_SAFE: dict[str, str] = {
     "ImageDecoder": "decodes files",
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike": "draws random numbers",
     "Optional OptionalGetElement OptionalHasElement ConcatFromSequence SplitToSequence SequenceAt SequenceConstruct "
-    "SequenceEmpty SequenceErase SequenceInsert SequenceLength": "makes or takes what is no tensor",
+    "SequenceEmpty SequenceErase SequenceInsert SequenceLength": "makes or takes what is not a tensor",
     "Einsum": "a text decides what it computes",
 }
 """Names of operators, and why they are not in the profile."""

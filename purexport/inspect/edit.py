@@ -190,7 +190,7 @@ def _refuse_target(path: str, in_place: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise ValueError(f"{path} is a link to {os.path.realpath(path)}: name that file, or {other}")
     if stat.S_ISDIR(status.st_mode) or not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{path} is no regular file: {other}")
+        raise ValueError(f"{path} is not a regular file: {other}")
     if in_place and status.st_nlink > 1:
         raise ValueError(f"{path} has {status.st_nlink} names (hard links), and the others would not follow: {other}")
     if not status.st_mode & 0o222 or not os.access(path, os.W_OK):

@@ -178,7 +178,7 @@ def _packing_problem(view: memoryview, field: Field | None, tag: int, body: int,
     width = WIDTHS.get(field.kind.name)
     if width is None:
         return "the last number of a packed field is cut off" if view[stop - 1] > 127 else ""
-    return f"a packed {field.kind.name} field whose size is no multiple of {width}" if (stop - body) % width else ""
+    return f"a packed {field.kind.name} field whose size is not a multiple of {width}" if (stop - body) % width else ""
 
 
 def _step(field: Field | None, tag: int, counts: dict[int, int]) -> str:

@@ -75,7 +75,7 @@ def find(source: Bytes, path: str) -> list[Element]:
 
 def _expect_field(message: type[Message] | None, step: Step, so_far: str) -> None:
     if message is None:
-        raise ValueError(f"{so_far} is no message and has no field {step.name!r}")
+        raise ValueError(f"{so_far} is not a message and has no field {step.name!r}")
     if step.name[0] not in "*?" and field_of(message, step.name) is None:
         names = ", ".join(field.name for field in message.FIELDS)
         raise ValueError(f"{message.__qualname__} has no field {step.name!r}; it has {names}")

@@ -54,7 +54,7 @@ RULES: dict[str, tuple[str, str]] = {
     "not-allowed": ("high", "an operator that is not on the list"),
     "unreadable": ("high", "bytes that every reader refuses"),
     "readers-disagree": ("high", "bytes that readers take for different models"),
-    "external-link": ("high", "external data behind a link or in what is no regular file"),
+    "external-link": ("high", "external data behind a link or in what is not a regular file"),
     "external-claim": ("high", "external data that is shorter than the model says, or said in no proper way"),
     "tensor-claim": ("high", "a shape that does not fit the data"),
     "values-twice": ("high", "a tensor with values in several fields, of which readers take one"),
@@ -300,7 +300,7 @@ def _scan_external(made: Scan, tensor: TensorProto, path: str, folder: str, data
         return
     size = expected_size(tensor)
     if not stat.S_ISREG(found.st_mode):
-        made.add("external-link", path, f"{name!r}: {entry.location!r} is no regular file")
+        made.add("external-link", path, f"{name!r}: {entry.location!r} is not a regular file")
     elif entry.offset + (entry.length or 0) > found.st_size:
         end = entry.offset + (entry.length or 0)
         made.add(

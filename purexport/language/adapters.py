@@ -62,7 +62,7 @@ def adapters_as(model: Any, choice: str | None) -> Iterator[list[str]]:
         if hasattr(layer, "base_layer")
     ]
     if not adapted:
-        raise ExportError(f"{type(model).__name__} has no LoRA layers, which lora={choice!r} is for", code="no-adapter")
+        raise ExportError(f"{type(model).__name__} has no LoRA layers, which lora={choice!r} needs", code="no-adapter")
     made = _merged if choice == "merge" else _AdaptedLayer
     ours = [made(*_matrices(layer, name, choice)) for _, _, name, layer in adapted]
     try:
@@ -80,8 +80,8 @@ def _matrices(layer: Any, name: str, choice: str) -> tuple[Any, Tensor, Tensor]:
 
     def refuse(why: str) -> ExportError:
         return ExportError(
-            f"the adapter of {name} {why}, so that lora={choice!r} cannot be told; leave lora away to have it in the "
-            "file as it is",
+            f"the adapter of {name} {why}, so lora={choice!r} cannot be used; leave lora out to keep the adapter "
+            "beside the weights",
             code="unknown-adapter",
         )
 

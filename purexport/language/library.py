@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from purexport.errors import ExportError
+from purexport.errors.requirements import command_for
 
 
 def library(module: str = "") -> Any:
@@ -18,7 +19,7 @@ def library(module: str = "") -> Any:
         if error.name != "transformers":
             raise
         raise ExportError(
-            "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
+            f"language models are made by transformers, which is not installed: {command_for('transformers')}",
             code="needs-transformers",
         ) from error
     return importlib.import_module(f"transformers.{module}".rstrip("."))

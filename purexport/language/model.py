@@ -152,7 +152,7 @@ def language_model(
         if cache != "dynamic" or lora == "inputs":
             asked = f"cache={cache!r}" if cache != "dynamic" else f"lora={lora!r}"
             raise ExportError(
-                f"{type(model).__name__} is no decoder of keys and values only, and {asked} is for these; leave it "
+                f"{type(model).__name__} is not a decoder of keys and values only, and {asked} is for these; leave it "
                 "away",
                 code="not-a-decoder",
             )
@@ -248,7 +248,7 @@ def _refuse_options(cache: str | None, max_length: int | None, target: str, lora
     if cache not in CACHES:
         raise ValueError(f"cache={cache!r} is not one of {', '.join(map(repr, CACHES))}")
     if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length={max_length} is no number of tokens")
+        raise ValueError(f"max_length={max_length} is not a number of tokens")
     if cache == "static" and max_length is None:
         raise ValueError("cache='static' needs max_length=N, the number of tokens that its buffers have room for")
     if cache is None and target == "onnxruntime-genai":

@@ -160,7 +160,7 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     """The step of a model.  Raises ExportError for a model that does not run with a cache of keys and values."""
     if not hasattr(getattr(model, "config", None), "get_text_config"):
         raise ExportError(
-            f"{type(model).__name__} is no model of transformers; export takes other models", code="not-a-decoder"
+            f"{type(model).__name__} is not a model of transformers; export takes other models", code="not-a-decoder"
         )
     caches = library("cache_utils")
     cache = caches.DynamicCache()

@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
+from purexport.errors.requirements import command_for
+
 
 def package(name: str, purpose: str) -> ModuleType:
     """The module `name`.  Raises ImportError, which says what needs it and how to install it."""
@@ -16,7 +18,7 @@ def package(name: str, purpose: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         wheel = name.partition(".")[0].replace("onnx_ir", "onnx-ir")
-        raise ImportError(f"{purpose} needs {wheel}: pip install {wheel}") from error
+        raise ImportError(f"{purpose} needs {wheel}: {command_for(wheel)}") from error
 
 
 def installed(name: str) -> bool:

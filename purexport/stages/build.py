@@ -85,6 +85,6 @@ def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:
                 if dim.dim_param:
                     report.dynamic.setdefault(name, {})[axis] = dim.dim_param
                 else:
-                    reason = found.static.get(name, {}).get(axis, "the model holds it")
+                    reason = found.static.get(name, {}).get(axis, "the model fixes its size")
                     report.static.setdefault(name, {})[axis] = f"{dim.dim_value}: {reason}"
     return report

@@ -46,8 +46,8 @@ def with_numbers(run: Run, stages: Stages[T]) -> tuple[Run, T, list[str]]:
                 taken, done = [*taken, place], other
         left = ", ".join(map(repr, _names(run, [place for place in places if place not in taken])))
         remarks.append(
-            f"the Python numbers {left} among the arguments cannot be inputs of the file, because the model must know "
-            "them at the export; the file has those of the example"
+            f"the Python numbers {left} among the arguments cannot be inputs of the file, because the model needs "
+            "their values at the export; the file has the numbers of the example"
         )
     return *done, list(dict.fromkeys(remarks))
 

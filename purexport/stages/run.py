@@ -139,7 +139,7 @@ def _refuse_odd(arguments: Any) -> None:
         if isinstance(leaf, (torch.dtype, np.ndarray)):
             what = leaf if isinstance(leaf, torch.dtype) else "an array of numpy"
             raise ExportError(
-                f"args holds {what}, which is no tensor; pass example tensors"
+                f"args holds {what}, which is not a tensor; pass example tensors"
                 + (" (torch.from_numpy)" if isinstance(leaf, np.ndarray) else ""),
                 code="argument-not-a-tensor",
             )

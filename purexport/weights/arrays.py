@@ -69,7 +69,7 @@ def of_tensor(name: str, tensor: TensorProto, origin: str) -> Stored:
     """
     row = DTYPES.get(tensor.data_type or 0)
     if row is None or not row.bits:
-        what = f"has the data type {type_name(tensor.data_type)}, which is no number"
+        what = f"has the data type {type_name(tensor.data_type)}, which is not a number"
         raise WeightsError(f"{origin}: the tensor {shown(name)} {what}", code="no-dtype")
     try:
         data: BytesLike | None = datafiles.payload_of(tensor)

@@ -45,7 +45,7 @@ class Blocks4(Payload):
         said = _state(found[state])
         shape, block = said.get("shape"), said.get("blocksize")
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-            raise _error(found[state], f"has the shape {shown(shape)}, which is no list of sizes")
+            raise _error(found[state], f"has the shape {shown(shape)}, which is not a list of sizes")
         if block not in _BLOCKS:
             raise _error(found[state], f"has the block size {shown(block)}, which is none of {list(_BLOCKS)}")
         size_of(TensorProto.FLOAT, tuple(shape))

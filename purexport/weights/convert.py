@@ -32,7 +32,7 @@ def cast(stored: Stored, dtype: int) -> Stored:
         pair = f"{type_name(stored.dtype)} to {type_name(dtype)}"
         known = listed([type_name(code) for code in TARGETS]).replace("'", "")
         raise WeightsError(
-            f"tensor {shown(stored.name)}: {pair} is no cast between floats; it can become {known}",
+            f"tensor {shown(stored.name)}: {pair} is not a cast between floats; it can become {known}",
             code="weights-do-not-fit",
         )
     payload = CastPayload(stored.payload, stored.dtype, dtype)
@@ -47,7 +47,7 @@ def transposed(stored: Stored, permutation: Sequence[int]) -> Stored:
     axes = tuple(permutation)
     if sorted(axes) != list(range(len(stored.shape))):
         raise WeightsError(
-            f"tensor {shown(stored.name)}: {shown(axes)} is no order of the axes of {list(stored.shape)}",
+            f"tensor {shown(stored.name)}: {shown(axes)} is not an order of the axes of {list(stored.shape)}",
             code="weights-do-not-fit",
         )
     bits = DTYPES[stored.dtype].bits

@@ -122,7 +122,7 @@ class _Cursor:
         try:
             return self.take(length, what).decode()
         except UnicodeDecodeError:
-            raise self.error(f"{what} is no text in UTF-8", at) from None
+            raise self.error(f"{what} is not text in UTF-8", at) from None
 
 
 def _tensors(file: CheckpointFile) -> tuple[list[Stored], int]:
@@ -189,7 +189,7 @@ def _metadata(cursor: _Cursor, entries: int) -> dict[str, int | str]:
         kind = cursor.number(4, f"the type of {shown(key)}")
         if key in (_ALIGNMENT, _PARTS):
             if kind not in _NUMBERS or kind in (6, 12) or (key == _ALIGNMENT and kind != _UINT32):
-                raise cursor.error(f"{key} has the type {kind}, which is no count", at)
+                raise cursor.error(f"{key} has the type {kind}, which is not a count", at)
             found[key] = cursor.number(_NUMBERS[kind], key)
         elif key == _ARCHITECTURE and kind == _TEXT:
             found[key] = cursor.text(key)

@@ -43,10 +43,12 @@ def _places(file: CheckpointFile) -> dict[str, str]:
         raise file.error(f"it has {file.size} bytes, more than an index may have: is it one?")
     found = parsed(file, file.read(0, file.size), "it", _ADVICE).get("weight_map")
     if not isinstance(found, dict) or not found:
-        raise file.error(f"it has no weight_map, and so is no index of a checkpoint; {_ADVICE}")
+        raise file.error(f"it has no weight_map, and so is not an index of a checkpoint; {_ADVICE}")
     for name, shard in found.items():
         if not isinstance(shard, str) or not _lies_beside(shard):
-            raise file.error(f"tensor {shown(name)} would be in {shown(shard)}, which is no file of the index's folder")
+            raise file.error(
+                f"tensor {shown(name)} would be in {shown(shard)}, which is not a file of the index's folder"
+            )
     return found
 
 

@@ -54,7 +54,7 @@ def _header(file: CheckpointFile) -> tuple[dict[str, Any], int]:
     if length > LONGEST_HEADER:
         raise file.error(
             f"its header would have {length} bytes, more than the {LONGEST_HEADER} of the format; "
-            "it is no safetensors file, or a damaged one"
+            "it is not a safetensors file, or a damaged one"
         )
     if length > file.size - 8:
         raise file.error(
@@ -62,7 +62,7 @@ def _header(file: CheckpointFile) -> tuple[dict[str, Any], int]:
         )
     data = file.read(8, length)
     if not data.startswith(b"{"):
-        raise file.error(f"its header must begin with '{{', not {shown(data[:8])}; it is no safetensors file")
+        raise file.error(f"its header must begin with '{{', not {shown(data[:8])}; it is not a safetensors file")
     return parsed(file, data, "its header", _WRITE_AGAIN), 8 + length
 
 
@@ -76,14 +76,14 @@ def _row(file: CheckpointFile, name: str, entry: Any) -> _Row:
         known = " ".join(DATA_TYPES)
         raise _tensor_error(file, name, f"the dtype {shown(kind)} is not one of {known}; cast the tensor before")
     if not _are_sizes(shape):
-        raise _tensor_error(file, name, f"the shape {shown(shape)} is no list of sizes")
+        raise _tensor_error(file, name, f"the shape {shown(shape)} is not a list of sizes")
     if not (_are_sizes(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
         raise _tensor_error(file, name, f"the data_offsets {shown(offsets)} are not two ascending numbers")
     try:
         name.encode()
         needed = size_of(dtype, tuple(shape))
     except UnicodeEncodeError:
-        raise _tensor_error(file, name, f"the name is no text; {_WRITE_AGAIN}") from None
+        raise _tensor_error(file, name, f"the name is not text; {_WRITE_AGAIN}") from None
     except WeightsError as error:
         raise _tensor_error(file, name, str(error)) from None
     begin, end = offsets

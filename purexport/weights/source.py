@@ -129,13 +129,13 @@ def _rows(file: CheckpointFile) -> list[Stored]:
         )
     hint = what_it_is(start, None)
     if "ONNX" not in hint:  # an error page, a compressed file, the pointer that git keeps in place of a large file
-        raise file.error(f"it is no checkpoint{hint}")
+        raise file.error(f"it is not a checkpoint{hint}")
     if suffix == ".safetensors":
         return safetensors.read(file)
     if suffix == ".onnx" or start.startswith(b"\x08"):
         return onnxfile.read(file)
     raise file.error(
-        "it is no checkpoint that is known: safetensors, an index, torch.save's archive, GGUF, npz, npy or ONNX"
+        "it is not a checkpoint that is known: safetensors, an index, torch.save's archive, GGUF, npz, npy or ONNX"
     )
 
 

@@ -180,7 +180,7 @@ class Unpickler:
 
     def _list(self) -> list[Any]:
         if not isinstance(self._stack[-1], list):
-            self.fail("it appends to what is no list")
+            self.fail("it appends to what is not a list")
         found: list[Any] = self._stack[-1]
         return found
 
@@ -195,7 +195,7 @@ class Unpickler:
     def _set_items(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if not isinstance(target, dict):
-            self.fail("it sets an item of what is no dict")
+            self.fail("it sets an item of what is not a dict")
         if len(items) % 2:
             self.fail("a key has no value")
         self._spend(_ITEM * len(items) + (0 if target else _TABLE))
@@ -226,7 +226,7 @@ class Unpickler:
     def _stack_global(self) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not (isinstance(name, str) and isinstance(module, str)):
-            self.fail("the name of a global is no text")
+            self.fail("the name of a global is not text")
         self._find(module, name)
 
     def _find(self, module: str, name: str) -> None:
@@ -241,7 +241,7 @@ class Unpickler:
     def _reduce(self) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         if not (callable(function) and isinstance(arguments, tuple)):
-            self.fail(f"it calls {shown(function)}, which is no function")
+            self.fail(f"it calls {shown(function)}, which is not a function")
         if len(arguments) > MOST_ARGUMENTS:
             self.fail(f"{self._near()}a call has {len(arguments)} arguments")
         # a list that was put into the memo costs two bytes when it is given again, and all its items when it is copied

@@ -67,7 +67,7 @@ def _gptq(
 ) -> Stored:
     length = weight.shape[0] * _WORD // bits
     if length * bits != weight.shape[0] * _WORD:
-        raise _error(weight, f"has {weight.shape[0]} words a column, which are no whole codes of {bits} bits")
+        raise _error(weight, f"has {weight.shape[0]} words a column, which are not whole codes of {bits} bits")
     if places is not None and (places.dtype != TensorProto.INT32 or places.shape != (length,)):
         raise _error(places, f"must be INT32 [{length}], and is {type_name(places.dtype)} {list(places.shape)}")
     made = GPTQ(weight, zeros, scales, places, bits, _block(scales, length, config))

@@ -34,9 +34,7 @@ for argv in json.loads(sys.argv[1]):
 sys.exit(status)
 """
 WITHOUT_RICH = f"import sys; sys.modules['rich'] = None; {RUN}"
-needs_rich = pytest.mark.skipif(
-    find_spec("rich") is None, reason="rich is not installed (pip install 'purexport[cli]')"
-)
+needs_rich = pytest.mark.skipif(find_spec("rich") is None, reason="rich is not installed (pip install rich)")
 
 
 @pytest.fixture

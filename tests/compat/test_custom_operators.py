@@ -193,7 +193,7 @@ def test_a_custom_node(route: str) -> None:
 
 
 def test_nodes_without_a_domain_and_of_aten() -> None:
-    warned = pytest.warns(UserWarning, match="Foo is no operator of ONNX; name its domain")
+    warned = pytest.warns(UserWarning, match="Foo is not an operator of ONNX; name its domain")
     with registered("pxtest::foo", lambda g, x, y, *_: g.op("Foo", x, g.at("cumsum", y, dim_i=0))), warned:
         program = export(Foo(), "trace")
     assert nodes(program) == ["Add", "org.pytorch.aten::ATen", "Foo", "Mul"]
@@ -256,7 +256,7 @@ def said_by(symbolics: Mapping[str, int], asked: int, **options: Any) -> list[st
 # registered at, asked opset, the table, words of the only warning
 IDLE: list[tuple[dict[str, int], int, dict[str, Any], str]] = [
     ({"pxtest::foo": 9, "aten::no_such": 9, "pxelsewhere::bar": 9}, 20, {"pxtest::foo": table_rule}, "no_such did not"),
-    ({"pxtest::foo": 9}, 20, {}, r"Mull is no operator of ONNX; did you mean Mul\? If not, name its domain"),
+    ({"pxtest::foo": 9}, 20, {}, r"Mull is not an operator of ONNX; did you mean Mul\? If not, name its domain"),
     ({"pxtest::fooo": 9}, 20, {"pxtest::foo": table_rule}, "pxtest::fooo did not run.*; did you mean pxtest::foo"),
     ({"aten::add": 18}, 17, {"pxtest::foo": table_rule}, "aten::add did not run.* registered from opset 18 on, and"),
     ({}, 20, {"pxtest::foo": table_rule, "aten::mull": table_rule}, "has aten::mull, which .* mean aten::mul"),
@@ -435,10 +435,10 @@ def test_versions(registered_at: tuple[int, ...], asked: int, applies: int | Non
 
 
 MISUSED = [
-    (("foo", print, 9), ValueError, "'foo' is no operator name"),
-    (("a b::foo", print, 9), ValueError, "is no operator name"),
-    (("my::foo", print, 0), ValueError, "opset_version=0 is no opset"),
-    (("my::foo", print, "9"), ValueError, "opset_version='9' is no opset"),
+    (("foo", print, 9), ValueError, "'foo' is not an operator name"),
+    (("a b::foo", print, 9), ValueError, "is not an operator name"),
+    (("my::foo", print, 0), ValueError, "opset_version=0 is not an opset"),
+    (("my::foo", print, "9"), ValueError, "opset_version='9' is not an opset"),
     (("my::foo", 3, 9), TypeError, "is a int, no function"),
 ]
 

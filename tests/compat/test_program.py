@@ -225,7 +225,11 @@ def test_the_model_of_onnx_ir(route: str) -> None:
 WITHOUT = [
     (lambda program: program.model, "onnx_ir", "ONNXProgram.model needs onnx-ir: pip install onnx-ir"),
     (lambda program: program.call_reference(X, Y), "onnx.reference", "call_reference needs onnx: pip install onnx"),
-    (lambda program: program(X, Y), "onnxruntime", "running a model needs onnxruntime: pip install onnxruntime"),
+    (
+        lambda program: program(X, Y),
+        "onnxruntime",
+        "running a model needs onnxruntime: pip install 'onnxruntime>=1.17'",
+    ),
 ]
 
 

@@ -278,16 +278,17 @@ REFUSED = [
     failing("the attribute 'alpha' has no suffix", lambda g, x, y, a: g.op("Elu", x, alpha=1.0)),
     failing("the attribute 'alpha_f' does not take 'one'", lambda g, x, y, a: g.op("Elu", x, alpha_f="one")),
     failing(
-        "the attribute 'axis_i' does not take 1.5: it is no integer", lambda g, x, y, a: g.op("Flatten", x, axis_i=1.5)
+        "the attribute 'axis_i' does not take 1.5: it is not an integer",
+        lambda g, x, y, a: g.op("Flatten", x, axis_i=1.5),
     ),
-    failing("the attribute 'to_s' does not take 7: it is no text", lambda g, x, y, a: g.op("my::A", x, to_s=7)),
+    failing("the attribute 'to_s' does not take 7: it is not text", lambda g, x, y, a: g.op("my::A", x, to_s=7)),
     failing("the attribute 'b_g' is a graph", lambda g, x, y, a: g.op("my::A", x, b_g=7)),
     failing("the attribute 'alpha_f' is a value that the graph computes", lambda g, x, y, a: g.op("Elu", x, alpha_f=y)),
     failing("Elu takes one value as 'alpha', not [1.0]", lambda g, x, y, a: g.op("Elu", x, alpha_f=[1.0])),
     failing("Transpose takes a list as 'perm', not 1", lambda g, x, y, a: g.op("Transpose", x, perm_i=1)),
     failing("a node takes values and numbers, not str", lambda g, x, y, a: g.op("my::A", x, "text")),
     failing("_unpack_list", lambda g, x, y, a: g.op("my::A", g.op("prim::ListConstruct", x, y))),
-    failing("writes prim::Loop, which is no operator of a file", lambda g, x, y, a: g.op("prim::Loop", x)),
+    failing("writes prim::Loop, which is not an operator of a file", lambda g, x, y, a: g.op("prim::Loop", x)),
     failing("gives a str where it should give a value of g", lambda g, x, y, a: "text"),
     failing("Constant takes one value, and got none", lambda g, x, y, a: g.op("Constant")),
     failing("no opset has it", lambda g, x, y, a: g.op("Upsample", x, scales_f=[1.0, 1.0])),
@@ -451,11 +452,11 @@ PARSED = [
     ("i", 3, 3),
     ("i", 3.0, 3),
     ("i", torch.tensor(4), 4),
-    ("i", 3.5, "3.5 is no integer"),
+    ("i", 3.5, "3.5 is not an integer"),
     ("f", 3, 3.0),
     ("b", 1, True),
     ("s", "text", "text"),
-    ("s", 1, "1 is no text"),
+    ("s", 1, "1 is not text"),
     ("is", [1, 2], [1, 2]),
     ("is", torch.tensor([1, 2]), [1, 2]),
     ("fs", [1, 2], [1.0, 2.0]),
@@ -484,7 +485,7 @@ def test_parse_args(kind: str, known: Any, expected: Any) -> None:
 
 
 def test_parse_args_misused() -> None:
-    with pytest.raises(ValueError, match="'x' is no descriptor"):
+    with pytest.raises(ValueError, match="'x' is not a descriptor"):
         symbolic_helper.parse_args("x")
     with pytest.raises(TypeError, match="has 1 descriptors in parse_args, and got 2"):
         symbolic_helper.parse_args("v")(lambda g, *args: None)(None, 1, 2)

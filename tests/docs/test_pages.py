@@ -26,6 +26,7 @@ from purexport.cli.main import build_parser
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, run
 from tests.torchvision_shim import torchvision
 from tests.weights.made import of_arrays
+from tools import command_line
 
 
 def nothing() -> None:
@@ -112,6 +113,8 @@ class Page:
 
 RUN = [
     Page("README.md", small_network),
+    Page("docs/api/purexport.md"),
+    Page("docs/index.md"),
     Page("docs/comparing.md"),
     Page("docs/cookbook.md"),
     Page("docs/coming-from-torch-onnx.md"),
@@ -133,6 +136,7 @@ _NETWORK = "downloads from the package index"
 
 NOT_RUN = {
     ("README.md", "python3 -m venv .venv"): _SET_UP,
+    ("README.md", "-import onnx"): "changes of a script; docs/coming-from-torch-onnx.md runs such lines",
     ("CONTRIBUTING.md", "python3 -m venv .venv"): _SET_UP,
     ("CONTRIBUTING.md", ""): _SOURCE,
     ("docs/architecture.md", "torch model --capture-->"): "a drawing",
@@ -147,6 +151,8 @@ NOT_RUN = {
         "docs/development/fuzzing.md",
         "python -m fuzz",
     ): "runs for minutes; tests/fuzz runs each for a moment",
+    ("docs/command-line.md", ""): "test_the_page_of_the_command_line compares it with the parsers",
+    ("docs/index.md", "pip install"): _SET_UP,
     ("docs/error-codes.md", "try:"): "a form, with `...` in it",
     ("docs/error-codes.md", ""): _OUTPUT,
     ("docs/language-models.md", "model = peft.PeftModel"): "needs peft; tests/language/test_adapters.py has adapters",
@@ -222,6 +228,27 @@ def test_the_reference_has_every_public_name() -> None:
     public -= {"purexport.distributed", "purexport.weights.WeightsError"}  # a page of its own, and shown as purexport's
     assert public - shown == set()
     assert all(hasattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2]) for name in shown)
+
+
+def test_the_page_of_the_command_line() -> None:
+    """It is what the parsers say, and every verb has an example."""
+    assert command_line.PAGE.read_text() == command_line.page(), "python -m tools.command_line --write"
+    (verbs,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    text = command_line.PAGE.read_text()
+    assert [verb for verb in verbs.choices if f"purexport {verb}" not in text.partition(f"\n## {verb}\n")[2]] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_figures_stand_on_the_page_that_is_linked(page: str) -> None:
+    """The table of reasons repeats measured figures; a row without a link is about the one above it."""
+    linked = ""
+    rows = [line for line in (ROOT / page).read_text().split("\n") if re.match(r"\| .*\d (s|MB|of \d+)\b", line)]
+    assert len(rows) == 4
+    for row in rows:
+        link = re.search(r"\]\(([^)#]+)", row)
+        linked = ((ROOT / page).parent / link[1]).read_text() if link else linked
+        missing = [figure for figure in re.findall(r"[\d.]+ s|[\d.]+x|\d+ MB|\d+ of \d+", row) if figure not in linked]
+        assert not missing, row
 
 
 @pytest.mark.parametrize("page", PAGES)

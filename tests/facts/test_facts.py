@@ -114,7 +114,7 @@ def views_share(row: Fact, examples: Sequence[Example]) -> Iterator[str]:
     if row.inverse is None and row.pieces is None:
         return
     if not all(map(is_annotated, examples)) and not any(map(shares, examples)):
-        yield "it has an inverse, and is no view"
+        yield "it has an inverse, and is not a view"
 
 
 @check
@@ -253,7 +253,7 @@ def shapes_change_in_place(row: Fact, examples: Sequence[Example]) -> Iterator[s
         if "detach" not in item.target and "requires" not in item.target and not changes_shape(item.target):
             yield "torch has no tag that it changes shapes in place"
         if signature(view).aliased() is None:
-            yield "what it becomes is no view"
+            yield "what it becomes is not a view"
         args = item.fresh()
         args.pop("requires_grad", None)
         shown = tried(view, args)

@@ -62,7 +62,7 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ),
     ("opset too old", {"opset_version": 8}, ValueError, "opset_version=8 is not one of 9 to"),
     ("opset too new", {"opset_version": 99}, ValueError, "opset_version=99 is not one of 9 to"),
-    ("opset is no number", {"opset_version": "20"}, ValueError, "opset_version='20'"),
+    ("opset is not a number", {"opset_version": "20"}, ValueError, "opset_version='20'"),
     ("unknown capture", {"capture": "script"}, ValueError, "'trace', 'export'"),
     ("unknown policy", {"mutated_state": "drop"}, ValueError, "'warn', 'error', 'io'"),
     ("names that are a string", {"input_names": "x"}, ValueError, "lists of names"),

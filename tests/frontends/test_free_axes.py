@@ -121,7 +121,7 @@ ROWS: list[Row] = [
         lambda x: x / math.sqrt(x.shape[0]),
         lambda: (X,),
         {"x": [None, "x_dim_1"]},
-        r"2: the model holds it at 2 at .*test_free_axes.py:\d+",
+        r"2: the model fixes it at 2 at .*test_free_axes.py:\d+",
     ),
     (
         "other-results",

@@ -229,7 +229,7 @@ class Empty(nn.Module):
 
 
 def test_a_question_that_the_data_decides_is_told() -> None:
-    with pytest.warns(UserWarning, match=r"takes a number at .*test_row_loops.* that the data decides"):
+    with pytest.warns(UserWarning, match=r"uses a number at .*test_row_loops.* that depends on data"):
         purexport.export(Empty(), (torch.ones(3, 4),), dynamic_axes={"x": {0: "n"}}, capture="trace")
 
 

@@ -70,7 +70,7 @@ def test_a_length_that_a_trace_counts_stays(scan: Callable[[Tensor], Tensor]) ->
 )
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_length_that_a_loop_runs_over_is_held(scan: Callable[[Tensor], Tensor], route: str) -> None:
-    with pytest.warns(UserWarning, match="axis 'length' was declared dynamic, but the model holds it at 6"):
+    with pytest.warns(UserWarning, match="axis 'length' was declared dynamic, but the model fixes it at 6"):
         program = purexport.export(scan, (torch.randn(2, 6, 3),), input_names=["x"], dynamic_axes=AXES, capture=route)
     other = torch.randn(4, 6, 3)
     torch.testing.assert_close(program(other)[0], scan(other))

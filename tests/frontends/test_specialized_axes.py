@@ -264,7 +264,7 @@ SLOW = {"a loop over the rows": pytest.mark.full}  # of a model without values
 def test_held(name: str) -> None:
     case = CASES[name]
     program = purexport.export(case.function, (X,), dynamic_axes={"x": {0: "n"}}, capture="trace")
-    remark = "axis 'n' was declared dynamic, but the model holds it at 3 at"
+    remark = "axis 'n' was declared dynamic, but the model fixes it at 3 at"
     said = [text for text in program.report.warnings if remark in text]
     assert len(said) == case.held
     branches = [text for text in program.report.warnings if "the file goes the way" in text]
@@ -300,7 +300,7 @@ def test_held_without_values(name: str) -> None:
     case = CASES[name]
     options: dict[str, Any] = {"dynamic_axes": {"x": {0: "n"}}, "capture": "trace", "input_names": ["x"]}
     program = purexport.export(Hollow(case.function), (X,), weights={"weight": torch.ones(4)}, **options)
-    said = [text for text in program.report.warnings if "the model holds it at 3 at" in text]
+    said = [text for text in program.report.warnings if "the model fixes it at 3 at" in text]
     assert len(said) == case.held
     assert len([text for text in program.report.warnings if "the file goes the way" in text]) == (
         bool(case.branch) or case.said
@@ -318,7 +318,7 @@ def test_another_path_is_found_without_another_trace(
     said = [text for text in program.report.warnings if "the file goes the way" in text]
     assert len(said) == 1
     assert said[0].count("test_specialized_axes.py:") == lines
-    assert not [text for text in program.report.warnings if "the model holds it" in text]
+    assert not [text for text in program.report.warnings if "the model fixes its size" in text]
     assert len(traces) == 1
 
 
@@ -410,7 +410,7 @@ def test_sizes_that_fit_each_other(name: str) -> None:
     assert not [item for item in shown if issubclass(item.category, torch.jit.TracerWarning)]
     notes = [text for text in program.report.warnings if "for all sizes that were tried" in text]
     assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
-    found = [text.split("'")[1] for text in program.report.warnings if "the model holds it at" in text]
+    found = [text.split("'")[1] for text in program.report.warnings if "the model fixes it at" in text]
     assert tuple(found) == case.held, program.report.warnings
     assert not [text for text in program.report.warnings if "the file goes the way" in text]
     data = program.model_proto.SerializeToString()

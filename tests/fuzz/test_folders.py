@@ -91,7 +91,7 @@ BROKEN: list[tuple[bytes, Naughty, str]] = [
     ),
     (ONE, beside("../outside/new", emptied), "Violation: save, done: something outside of the folder is changed"),
     (ONE, beside(".m.onnx.tmp", emptied), "Violation: save, done: something new is left behind"),
-    (INLINE, Path.unlink, "Violation: save, done: the target is no file"),
+    (INLINE, Path.unlink, "Violation: save, done: the target is not a file"),
     (INLINE, emptied, "Violation: save, done: the new model is broken"),
     (ONE, beside("m.onnx.data", emptied), "Violation: save, done: the new model is broken"),
     (ONE, beside("m.onnx.data", spoiled), "Violation: save, done: the new model has other weights"),

@@ -103,7 +103,7 @@ PLANTED: list[tuple[str, Any, str]] = [  # (rule, the file, a part of what is sa
     ("external-path-escapes", _external("/etc/passwd"), "location"),
     ("external-missing", _external("nothing.bin"), "'nothing.bin': No such file"),
     ("external-link", _external("link.bin"), "a link is on the way to 'link.bin'"),
-    ("external-link", _external("folder"), "'folder' is no regular file"),
+    ("external-link", _external("folder"), "'folder' is not a regular file"),
     ("external-claim", _external("w.bin", offset="4", length="8"), "bytes up to 12 of 'w.bin', which has 8"),
     ("external-claim", _external("w.bin", offset="x"), "offset"),
     ("external-claim", _external("w.bin", colour="red"), "unknown key 'colour'"),

@@ -124,7 +124,7 @@ BAD_PATHS = [
     ("graph.node[x]", "at character 7"),
     ("graph.node[9].name", "graph.node[9] is not in this file; it has 2 of them"),
     ('graph.node["pat"]', "as 'pad'"),
-    ("ir_version.x", "ir_version is no message"),
+    ("ir_version.x", "ir_version is not a message"),
     ("functions", "functions is not in this file"),
 ]
 

@@ -174,7 +174,7 @@ def test_refused(change: Any, lora: str, why: str) -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="lora='both' is not one of None, 'merge', 'inputs'"):
         purexport.language_model(adapted(), tmp_path, lora="both")
-    with pytest.raises(ExportError, match="LlamaForCausalLM has no LoRA layers, which lora='merge' is for"):
+    with pytest.raises(ExportError, match="LlamaForCausalLM has no LoRA layers, which lora='merge' needs"):
         purexport.language_model(made("LlamaForCausalLM"), tmp_path, lora="merge")
     model = adapted()
     config = SimpleNamespace(is_prompt_learning=False)

@@ -249,7 +249,7 @@ def test_refusals(tmp_path: Path) -> None:
     model, out = made("LlamaForCausalLM"), tmp_path / "out"
     for options, sentence in (
         ({"cache": "static"}, "cache='static' needs max_length=N, the number of tokens"),
-        ({"cache": "static", "max_length": 0}, "max_length=0 is no number of tokens"),
+        ({"cache": "static", "max_length": 0}, "max_length=0 is not a number of tokens"),
         ({"cache": "paged"}, "cache='paged' is not one of 'dynamic', 'static', None"),
         ({"cache": None, "target": "onnxruntime-genai"}, "onnxruntime-genai needs a cache"),
     ):

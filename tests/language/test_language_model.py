@@ -332,7 +332,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quantized / "config.json").write_text(json.dumps(config))
     with pytest.raises(ExportError, match="quantized by hqq, and gptq, awq, bitsandbytes, fp8 can be read"):
         purexport.language_model(quantized, tmp_path / "out")
-    with pytest.raises(ExportError, match="Linear is no model of transformers"):
+    with pytest.raises(ExportError, match="Linear is not a model of transformers"):
         purexport.language_model(torch.nn.Linear(2, 2), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert main(["llm", str(tmp_path), "-o", str(tmp_path / "out")]) == 1

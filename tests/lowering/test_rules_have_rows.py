@@ -140,7 +140,7 @@ def test_rules_name_their_arguments_as_aten_does() -> None:
                 for name in sorted(taken - served[id(inspect.unwrap(rule.function))])
             ]
         elif target.startswith(("aten::", "prims::")):
-            wrong.append(f"{target} is no operator of torch {torch.__version__}")
+            wrong.append(f"{target} is not an operator of torch {torch.__version__}")
     assert not wrong, "\n".join(wrong)
 
 

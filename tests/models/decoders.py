@@ -129,10 +129,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 LEFT_OUT: dict[str, str] = {
     **dict.fromkeys(
         ("BambaForCausalLM", "GraniteMoeHybridForCausalLM", "Mamba2ForCausalLM", "ZambaForCausalLM"),
-        "has state-space layers, whose state is no key and value",
+        "has state-space layers, whose state is not a key and value",
     ),
-    "Zamba2ForCausalLM": "has state-space layers, whose state is no key and value",
-    "KimiLinearForCausalLM": "has linear attention, whose state is no key and value",
+    "Zamba2ForCausalLM": "has state-space layers, whose state is not a key and value",
+    "KimiLinearForCausalLM": "has linear attention, whose state is not a key and value",
     "ReformerModelWithLMHead": "has a cache of buckets of its own",
     "Qwen4ExpForCausalLM": "keeps the keys of an indexer beside keys and values",
     **dict.fromkeys(

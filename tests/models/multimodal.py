@@ -78,7 +78,7 @@ def made(name: str, kind: str) -> tuple[Any, dict[str, torch.Tensor] | None]:
     if kind == "vision" and not has_pictures(model):
         raise LeftOutError("has no get_image_features, or no token for pictures")
     if kind == "encoder-decoder" and not getattr(model.config, "is_encoder_decoder", False):
-        raise LeftOutError("is no encoder-decoder")
+        raise LeftOutError("is not an encoder-decoder")
     return model, None
 
 

@@ -39,7 +39,7 @@ def test_family_sweep(family: Family, route: str) -> None:
             with pytest.raises(purexport.ExportError, match="holds a size fixed"):
                 export()
         else:
-            held = [text for text in export().report.warnings if "but the model holds it at" in text]
+            held = [text for text in export().report.warnings if "but the model fixes it at" in text]
             assert [text.split("'")[1] for text in held] == ["height", "width"]
         return
     program = export()

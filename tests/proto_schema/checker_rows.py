@@ -119,7 +119,7 @@ NAMES: list[Row] = [
         "graph.sparse_initializer[0].values.name: is required",
     ),
     (
-        "initializer that is no input, IR 3",
+        "initializer that is not an input, IR 3",
         both(put("", ir_version=3), opset(20)),
         "graph.initializer[0].name: 'w' must be a graph input as well, up to IR version 3",
     ),

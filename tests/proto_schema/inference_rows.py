@@ -280,7 +280,7 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str]] = [
     ("Squeeze", ["b|3", "= 1"], {}, "axis 1 of [b, 3] has size 3, and is to be left out"),
     ("Squeeze", ["b|1", "= 1|-1"], {}, "axes [1, -1] name an axis twice"),
     ("Unsqueeze", ["b|1", "= 3"], {}, "axis 3 is out of range for rank 3"),
-    ("Transpose", ["b|s"], {"perm": [0, 0]}, "perm [0, 0] is no order of the axes of rank 2"),
+    ("Transpose", ["b|s"], {"perm": [0, 0]}, "perm [0, 0] is not an order of the axes of rank 2"),
     ("DepthToSpace", ["b|6|h|w"], {"blocksize": 2}, "size 6 cannot be divided by 4"),
     ("DepthToSpace", ["1|1|1|1"], {"blocksize": 1 << 32}, "18446744073709551616 elements, which overflows int64"),
     ("Concat", [f"{FAR}|1", "1|1"], {"axis": 0}, "the size 9223372036854775808 of an output overflows int64"),

@@ -208,7 +208,7 @@ def test_new_axes_of_values_that_branches_use() -> None:
         (
             lambda one, two: compose.expand_out_dim_graph(parse_graph("g () => (seq(float) x) { x = A() }"), 0),
             ValueError,
-            "'x' is no tensor",
+            "'x' is not a tensor",
         ),
         (
             lambda one, two: (

@@ -186,7 +186,13 @@ def _by_two_layers(model: ps.ModelProto) -> ps.ModelProto:
 STAYS: list[tuple[str, Callable[[], ps.ModelProto], Any, Any, str]] = [
     ("standard operators", experts, "int4", "onnx", "is read by MoE, which has codes for the target onnxruntime only"),
     ("floats", experts, "float8e4m3fn", "onnxruntime", "is read by MoE, whose form for codes has no float8e4m3fn"),
-    ("odd rows", lambda: experts(hidden=51), "int4", "onnxruntime", "rows of 51 and 64 elements are no whole bytes"),
+    (
+        "odd rows",
+        lambda: experts(hidden=51),
+        "int4",
+        "onnxruntime",
+        "rows of 51 and 64 elements do not fill whole bytes",
+    ),
     ("fc3", lambda: _with_third(experts()), "int4", "onnxruntime", "a third product"),
     ("halves", lambda: experts(swiglu_fusion=2), "int4", "onnxruntime", "a gate that is not in turns"),
     ("one is left out", experts, {"type": "int4", "exclude": "down"}, "onnxruntime", "whose other weight stays as it"),

@@ -140,7 +140,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], ps.TensorProto, str]] = [
     ("two offsets", nothing, at("w.bin", ("offset", ""), ("offset", "8"), LENGTH), "the key 'offset' twice"),
     ("two checksums", nothing, at("w.bin", LENGTH, ("checksum", ""), ("checksum", "ab")), "the key 'checksum' twice"),
     ("no value", nothing, tensor(("location", None)), "no readable value"),
-    ("a location that is no text", nothing, tensor(("location", b"\xff.bin")), "no readable value"),
+    ("a location that is not text", nothing, tensor(("location", b"\xff.bin")), "no readable value"),
     ("no location", nothing, tensor(LENGTH), "no location"),
     ("no entries", nothing, tensor(), "no location"),
 ]

@@ -178,7 +178,7 @@ REFUSED: list[tuple[str, Callable[[Path], Any], str]] = [
     ("a folder that is a link", linked_folder, "link out of the model's folder"),
     ("a hard link", hard_linked, "link out of the model's folder"),
     ("memory only", lambda _: A.tobytes(), "'a' does not lie unchanged in a file; save with external_data=True"),
-    ("an odd place", odd, "'a' lies at byte 3 of .*/odd, which is no multiple of the size"),
+    ("an odd place", odd, "'a' lies at byte 3 of .*/odd, which is not a multiple of the size"),
 ]
 
 

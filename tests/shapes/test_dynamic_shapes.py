@@ -391,7 +391,7 @@ HELD = [
         (X,),
         BATCH,
         BOTH,
-        r"axis 'batch' was declared dynamic, but the model holds it at 4 at .*",
+        r"axis 'batch' was declared dynamic, but the model fixes it at 4 at .*",
         _line(fixed_view, 2),
     ),
     (
@@ -400,7 +400,7 @@ HELD = [
         (X,),
         BATCH,
         ("export",),  # a trace has a Loop for it
-        r"axis 'batch' was declared dynamic, but the model holds it at 4 at .*",
+        r"axis 'batch' was declared dynamic, but the model fixes it at 4 at .*",
         _line(python_loop, 2),
     ),
     ("one-size", added, (X, X + 1), {"x0": {0: "a"}, "x1": {0: "b"}}, BOTH, "axes 'a' and 'b' were declared apart", ""),
@@ -448,7 +448,7 @@ def test_what_is_held_is_said(function: Any, args: Any, axes: Any, route: str, m
 
 def test_what_a_script_holds_is_said() -> None:
     """The file shows it too: the axis is a number, and two axes of one size have one name."""
-    with pytest.warns(UserWarning, match="the script holds it at 4"):
+    with pytest.warns(UserWarning, match="the script fixes it at 4"):
         held = purexport.export(torch.jit.script(fixed_view), (X,), dynamic_axes={"x": {0: "n"}}).model_proto.graph
     assert dims_of(held.input[0]) == [4, 3]
     axes = {"x": {0: "a"}, "y": {0: "b"}}
@@ -574,7 +574,7 @@ REFUSED = [
         "form",
         broken,
         {"dynamic_shapes": ({"a": {0: Dim.AUTO}},)},
-        "the form of the args x: 'a': .* is no axis",
+        "the form of the args x: 'a': .* is not an axis",
     ),
 ]
 

@@ -106,7 +106,7 @@ ROWS = [
         {"x": {0: "n"}, "y": {0: "k"}},
         ["k", 6],
         [[f32(1, 6), f32(3, 6)]],
-        "axis 'n' was declared dynamic, but the model holds it at 1",
+        "axis 'n' was declared dynamic, but the model fixes it at 1",
     ),
     Row(
         "one-size-of-a-weight",
@@ -115,7 +115,7 @@ ROWS = [
         BOTH,
         ["n", 2],
         [[f32(3, 6)]],
-        "axis 'm' was declared dynamic, but the model holds it at 6",
+        "axis 'm' was declared dynamic, but the model fixes it at 6",
     ),
     Row("filter", lambda x: x[x > 0].reshape(-1, 1).expand(-1, 3), [f32(4, 6)], BOTH, ["?", 3], [[f32(7, 2)]]),
     Row(

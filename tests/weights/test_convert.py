@@ -55,10 +55,12 @@ def test_casts_are_those_of_torch(before: int, after: int) -> None:
 
 def test_casts_that_are_refused() -> None:
     integers = open_weights({"w": np.arange(3)})["w"]
-    message = r"^tensor 'w': INT64 to FLOAT is no cast between floats; it can become FLOAT, FLOAT16, DOUBLE, BFLOAT16$"
+    message = (
+        r"^tensor 'w': INT64 to FLOAT is not a cast between floats; it can become FLOAT, FLOAT16, DOUBLE, BFLOAT16$"
+    )
     with pytest.raises(WeightsError, match=message):
         cast(integers, TensorProto.FLOAT)
-    with pytest.raises(WeightsError, match="FLOAT to FLOAT8E5M2 is no cast"):
+    with pytest.raises(WeightsError, match="FLOAT to FLOAT8E5M2 is not a cast"):
         cast(open_weights({"w": np.zeros(2, "f4")})["w"], TensorProto.FLOAT8E5M2)
     assert cast(integers, TensorProto.INT64) is integers
 
@@ -120,9 +122,9 @@ def test_conversions_stay_in_the_file(tmp_path: Path) -> None:
 
 # (what, shape, axes, message)
 WRONG: list[tuple[str, tuple[int, ...], tuple[int, ...], str]] = [
-    ("too few", (2, 3), (0,), "tensor 'w': (0,) is no order of the axes of [2, 3]"),
-    ("twice", (2, 3), (0, 0), "tensor 'w': (0, 0) is no order of the axes of [2, 3]"),
-    ("negative", (2, 3), (-1, 0), "tensor 'w': (-1, 0) is no order of the axes of [2, 3]"),
+    ("too few", (2, 3), (0,), "tensor 'w': (0,) is not an order of the axes of [2, 3]"),
+    ("twice", (2, 3), (0, 0), "tensor 'w': (0, 0) is not an order of the axes of [2, 3]"),
+    ("negative", (2, 3), (-1, 0), "tensor 'w': (-1, 0) is not an order of the axes of [2, 3]"),
 ]
 
 

@@ -74,12 +74,12 @@ WRONG: list[tuple[str, Any, str]] = [
         b'{"weight_map": {"a": "x", "a": "y"}}',
         "it is not the JSON of the format: the key 'a' comes twice",
     ),
-    ("no map", b"{}", "it has no weight_map, and so is no index of a checkpoint" + ADVICE),
+    ("no map", b"{}", "it has no weight_map, and so is not an index of a checkpoint" + ADVICE),
     ("a list as map", b'{"weight_map": []}', "it has no weight_map"),
-    ("a configuration", b'{"hidden_size": 12}', "it has no weight_map, and so is no index of a checkpoint"),
-    ("numbers", {"a": 3}, "tensor 'a' would be in 3, which is no file of the index's folder"),
+    ("a configuration", b'{"hidden_size": 12}', "it has no weight_map, and so is not an index of a checkpoint"),
+    ("numbers", {"a": 3}, "tensor 'a' would be in 3, which is not a file of the index's folder"),
     *[
-        (f"a path {path!r}", {"a": path}, f"tensor 'a' would be in {path!r}, which is no file of the index's folder")
+        (f"a path {path!r}", {"a": path}, f"tensor 'a' would be in {path!r}, which is not a file of the index's folder")
         for path in ("../x", "/etc/passwd", "x/../../y", "C:x", "x\\y", "", ".", "x/", "..")
     ],
 ]
@@ -107,7 +107,7 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
     ):
         open_weights(path)
     (tmp_path / S2).write_bytes(path.read_bytes())
-    with pytest.raises(WeightsError, match=r"^s2.safetensors: it is no checkpoint"):
+    with pytest.raises(WeightsError, match=r"^s2.safetensors: it is not a checkpoint"):
         open_weights(path)
 
 

@@ -67,7 +67,7 @@ WRONG: list[tuple[str, list[ps.TensorProto], str]] = [
     (
         "an unknown type",
         [T(name="a", data_type=99, dims=[0])],
-        "the tensor 'a' has the data type 99, which is no number",
+        "the tensor 'a' has the data type 99, which is not a number",
     ),
     (
         "too few bytes",
@@ -113,7 +113,7 @@ def test_tensors_of_a_loaded_model(tmp_path: Path) -> None:
     lazy = T(data_type=T.UINT8, dims=[3], raw_data=ps.LazyPayload(3, lambda: b"abc"))
     assert open_weights({"lazy": lazy})["lazy"].payload is lazy.raw_data
     with pytest.raises(
-        WeightsError, match=r"^the mapping: the tensor 'a' has the data type STRING, which is no number"
+        WeightsError, match=r"^the mapping: the tensor 'a' has the data type STRING, which is not a number"
     ):
         open_weights({"a": T(data_type=T.STRING, dims=[0])})
 

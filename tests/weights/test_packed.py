@@ -281,7 +281,7 @@ REFUSED: list[tuple[str, dict[str, Array], dict[str, Any], str]] = [
     ("no weight", without(blocks4("nf4", False), "p.weight"), {}, "needs a tensor 'p.weight'"),
     ("no text", blocks4("nf4", False) | {TEXT: np.frombuffer(b"{nf4", np.uint8)}, {}, "is no JSON text"),
     ("no object", blocks4("nf4", False) | {TEXT: np.frombuffer(b"[1]", np.uint8)}, {}, "is no JSON object"),
-    ("no sizes", blocks4("nf4", False, shape=[-1]), {}, "which is no list of sizes"),
+    ("no sizes", blocks4("nf4", False, shape=[-1]), {}, "which is not a list of sizes"),
     ("an odd block", blocks4("nf4", False, blocksize=3), {}, "the block size 3, which is none of"),
     ("another shape", blocks4("nf4", False, shape=[48, 126]), {}, "must have 3024 elements of its type"),
     ("no offset", blocks4("nf4", True, nested_offset=None), {}, "256 scales with the offset None"),

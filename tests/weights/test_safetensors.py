@@ -102,7 +102,7 @@ BAD: list[tuple[str, Any, int, str]] = [
         "its header is not the JSON of the format: Expecting property name enclosed in double quotes",
     ),
     ("more behind it", b"{} {}", 0, "its header is not the JSON of the format: Extra data"),
-    ("another beginning", b" {}", 0, "its header must begin with '{', not b' {}'; it is no safetensors file"),
+    ("another beginning", b" {}", 0, "its header must begin with '{', not b' {}'; it is not a safetensors file"),
     ("a list", b"[]", 0, "its header must begin with '{', not b'[]'"),
     ("no UTF-8", b'{"\xff":1}', 0, "its header is not the JSON of the format: 'utf-8' codec can't decode byte 0xff"),
     ("UTF-16", "{}".encode("utf-16-le"), 0, "its header is not the JSON of the format"),
@@ -200,10 +200,10 @@ BAD: list[tuple[str, Any, int, str]] = [
         "the file is cut off: copy or download it again",
     ),
     (
-        "a name that is no text",
+        "a name that is not text",
         text(ONE.replace('"a"', '"\\ud800"')),
         1,
-        "tensor '\\ud800': the name is no text" + AGAIN,
+        "tensor '\\ud800': the name is not text" + AGAIN,
     ),
     ("long names are cut", {"n" * 5000: 3}, 0, "n...nnn"),
 ]
@@ -220,8 +220,8 @@ def test_what_is_refused(header: Any, size: int, message: str, tmp_path: Path) -
 
 # (bytes of the file, the message behind the file's name)
 SHORT = [
-    (b"", "it is no checkpoint; the file is empty: write or download it again"),
-    (bytes(70), "it is no checkpoint; it begins with zeros: the download or copy was not finished"),
+    (b"", "it is not a checkpoint; the file is empty: write or download it again"),
+    (bytes(70), "it is not a checkpoint; it begins with zeros: the download or copy was not finished"),
     (b"1234567", "it has 7 bytes, too few for a safetensors file; copy or download it again"),
     ((3).to_bytes(8, "little") + b"{}", "its header would have 3 bytes, but 2 follow; copy or download the file again"),
     (

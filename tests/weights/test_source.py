@@ -221,15 +221,15 @@ def test_folders_that_are_refused(names: list[str], message: str, tmp_path: Path
 FILES: list[tuple[bytes, str]] = [
     (
         b"version https://git-lfs.github.com/spec/v1\noid",
-        "it is no checkpoint; this is a Git LFS pointer, not the file itself",
+        "it is not a checkpoint; this is a Git LFS pointer, not the file itself",
     ),
-    (b"<!DOCTYPE html><html>", "it is no checkpoint; this is a web page, probably a login or error page"),
-    (b"\x1f\x8b\x08rest", "it is no checkpoint; this is gzip-compressed: decompress it first"),
+    (b"<!DOCTYPE html><html>", "it is not a checkpoint; this is a web page, probably a login or error page"),
+    (b"\x1f\x8b\x08rest", "it is not a checkpoint; this is gzip-compressed: decompress it first"),
     (b"\x80\x02}q\0.", "it is a pickle, but torch.save did not write it; load it where you trust it, and save"),
     (b"storages\0", "it is a tar archive, as the first versions of torch wrote it; load it with torch and save its"),
     (
         b"whatever this is",
-        "it is no checkpoint that is known: safetensors, an index, torch.save's archive, GGUF, npz, npy or ONNX",
+        "it is not a checkpoint that is known: safetensors, an index, torch.save's archive, GGUF, npz, npy or ONNX",
     ),
     (b"PK\3\4", "the directory at the end of the zip archive is missing; the file is cut off: copy it again"),
 ]

@@ -125,7 +125,7 @@ DICTS: list[tuple[str, Any, list[str]]] = [
     ("the same dict twice", {"a": STATE, "b": STATE}, list(STATE)),
     ("an OrderedDict", OrderedDict(b=GRID, a=GRID), ["b", "a"]),
     ("other things of torch", {"w": GRID, "d": torch.device("cpu"), "s": torch.Size([3]), "t": torch.float16}, ["w"]),
-    ("keys that are no names", {"w": GRID, 3: GRID, ("a",): GRID, "big": 1 << 200, "c": b"xyz"}, ["w"]),
+    ("keys that are not names", {"w": GRID, 3: GRID, ("a",): GRID, "big": 1 << 200, "c": b"xyz"}, ["w"]),
 ]
 
 
@@ -269,7 +269,7 @@ ARCHIVES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "(2, 3, 4) and steps (12, 4, 2) from 0 lies outside of its storage, which has 96 bytes",
     ),
     (
-        "a shape that is no size",
+        "a shape that is not a size",
         {"m/data.pkl": replaced(b"K\x02K\x03K\x04", b"K\x02K\x03N")},
         {},
         "near 'w': the arguments",
@@ -333,14 +333,14 @@ PICKLES: list[tuple[str, bytes, str]] = [
     ("a long text", b"X\xff\xff\xff\xffabc", "it ends too early"),
     ("a huge number", b"\x8b\x00\x10\x00\x00" + bytes(4096), "a number has 4096 bytes"),
     ("a key without a value", b"}(Nu", "a key has no value"),
-    ("items of no dict", b"N(NNu", "it sets an item of what is no dict"),
-    ("appending to no list", b"NNa", "it appends to what is no list"),
+    ("items of no dict", b"N(NNu", "it sets an item of what is not a dict"),
+    ("appending to no list", b"NNa", "it appends to what is not a list"),
     ("no UTF-8", b"X\x01\0\0\0\xff", "a text is no UTF-8"),
-    ("calling a number", b"K\x01)R", "it calls 1, which is no function"),
-    ("calling a tuple", b")]R", "it calls (), which is no function"),
+    ("calling a number", b"K\x01)R", "it calls 1, which is not a function"),
+    ("calling a tuple", b")]R", "it calls (), which is not a function"),
     ("a call without arguments", CALL + b")R", "the arguments of a call do not fit"),
     ("a global by stack", b"\x8c\x02os\x8c\x06system\x93", "it needs os.system, which no state dict needs"),
-    ("a global of numbers", b"K\x01K\x02\x93", "the name of a global is no text"),
+    ("a global of numbers", b"K\x01K\x02\x93", "the name of a global is not text"),
     ("a global that never ends", b"cos", "it ends too early"),
     ("a persistent number", b"K\x01Q", "it refers to something else than a storage"),
     (

@@ -219,7 +219,7 @@ def create_random_int(input_shape: tuple[int, ...], dtype: Any, seed: int = 1) -
     """Random integers of numpy's generator with this seed, within the range of the type and of int32."""
     wanted = np.dtype(dtype)
     if wanted.kind not in "iu":
-        raise TypeError(f"{dtype} is not supported by create_random_int: it is no integer type")
+        raise TypeError(f"{dtype} is not supported by create_random_int: it is not an integer type")
     np.random.seed(seed)  # as onnx does, so that the numbers are the same
     limits, most = np.iinfo(wanted), np.iinfo(np.int32)
     return np.random.randint(max(limits.min, most.min), min(limits.max, most.max), size=input_shape).astype(wanted)

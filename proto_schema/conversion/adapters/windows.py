@@ -70,7 +70,7 @@ def _gathered(node: Draft, op: Writer, reduction: str, fill: float) -> Value:
     rank = len(space)
     x = node[0]
     if not is_float(node.need_dtype(0)):
-        raise RefusedError("its windows have gaps, and its elements are no floats")
+        raise RefusedError("its windows have gaps, and its elements are not floats")
     if any((*before, *after)):
         x = op.Pad(x, [0, 0, *before, 0, 0, *after], fill)
     for axis in range(rank - 1, -1, -1):

@@ -19,6 +19,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="write the same model in canonical form, which all readers read alike",
         description="Write a model in canonical form: fields in order and once, numbers in their shortest form. "
         "External data stays as it is.",
+        epilog="example:\n  purexport canonicalize m.onnx -o out.onnx",
     )
     parser.add_argument("file", metavar="FILE", help="the .onnx file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write; may be the same")

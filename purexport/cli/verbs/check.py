@@ -26,12 +26,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "check",
-        help="is it a valid model, with its external data; do all readers read it alike",
+        help="check that a model and its external data are valid, and that all readers read it alike",
         description="Check a model by the rules of ONNX: structure, names, operators, attributes, and that tensors "
-        "have the data that their shapes need, also in files of external data. A file with a checksum is read, and "
-        "must have it. --full adds the types and the shapes of all values, as `purexport infer` infers them. "
+        "have the data that their shapes need, also in files of external data. If external data has a checksum, it "
+        "is read and compared. --full adds the types and the shapes of all values, as `purexport infer` infers them. "
         "The exit status is 1 when the model breaks a rule, or, with --parsers, when readers refuse it or "
         "read it differently.",
+        epilog="example:\n  purexport check m.onnx --full --parsers",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -31,7 +31,7 @@ examples:
   purexport compare net.onnx converted.onnx --input x=float32[1,3,224,224]
   purexport compare net.onnx net.onnx --input x=@image.npy      our evaluator beside ONNX Runtime
 
---input and --example are those of `purexport export`.
+--input and --example are written as for `purexport export`.
 """
 
 
@@ -39,13 +39,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "compare",
-        help="where a file differs from the model: the first wrong node, torch's line, and why",
-        description="Run a model in torch and its file in ONNX Runtime (else in our evaluator) on the same inputs.\n"
+        help="find where a file differs from the model: the first wrong node, and torch's line behind it",
+        description="Run a model in torch and its file in ONNX Runtime, or in our evaluator where that is missing.\n"
         "Where an output differs, name the node at fault, torch's line behind it, and how the error grows;\n"
         "the exit status is then 1. MODEL can also be another file, which our evaluator runs. Files of\n"
         "other exporters are matched by their values.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("source", metavar="MODEL", help="what the file was exported from, as in net.py:Net; or another .onnx file")
@@ -57,7 +56,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add(
         "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
     )
-    add("--repro", metavar="FOLDER", help="write what is at fault there: a model, its inputs, a script")
+    add("--repro", metavar="FOLDER", help="write a reproducer: a model of the node at fault, its inputs, a script")
     add("--html", metavar="PAGE", help="write a page with the graph, in which nodes have the color of their error")
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")

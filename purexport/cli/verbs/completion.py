@@ -57,7 +57,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="a script that makes bash, zsh or fish complete the command line",
         description="Print a script for a shell, which then completes verbs, options, choices and file names.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", nargs="?", choices=tuple(SCRIPTS), help="the shell that the script is for")
     parser.add_argument("--json", action="store_true", help="the verbs and their arguments as JSON instead")

@@ -26,12 +26,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "convert",
         help="another opset version, older or newer, with every operator converted",
-        description="Convert a model to another opset, both ways. What the opset's operators cannot say is written\n"
-        "out in them; what cannot be written out is named, with the nearest opset that can say it,\n"
-        "and the exit status is 1. Weights are not read: they are copied by the kernel, or stay in\n"
-        "their files.",
+        description="Convert a model to an older or a newer opset. An operator that the opset lacks is replaced by\n"
+        "several of its operators. If that is not possible, the verb names the node and the nearest opset that\n"
+        "has the operator, and the exit status is 1. Weights are not read: the kernel copies them, or they\n"
+        "stay in their files.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

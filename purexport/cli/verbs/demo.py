@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
-from purexport.cli.errors import UsageError
 from purexport.cli.terminal import safe
 from purexport.cli.written import Stopwatch, written_facts, written_lines
+from purexport.errors.requirements import command_for
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="export, check and run a ResNet-50 in this folder",
         description="Export a ResNet-50 with random weights to the current folder, check the file, and where "
         "onnxruntime is installed run it and compare it with torch, for two batch sizes.",
+        epilog="example:\n  purexport demo --opset 17 --capture export",
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("resnet50.onnx"), metavar="FILE", help="the file to write")
@@ -43,8 +44,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Export, check, run, report.  Returns 1 if the file computes something else than torch."""
-    if find_spec("torch") is None:
-        raise UsageError("torch is not installed, and this verb needs it: pip install 'purexport[torch]'")
     import torch
 
     import purexport
@@ -108,7 +107,7 @@ def _compare(path: Path, model: torch.nn.Module) -> list[dict[str, Any]] | None:
 def _lines(facts: dict[str, Any], agree: bool) -> list[str]:
     lines = [*written_lines(facts), "checked   names, operators, attributes and types hold together"]
     if facts["runs"] is None:
-        return [*lines, "not run   onnxruntime is not installed: pip install onnxruntime"]
+        return [*lines, f"not run   onnxruntime is not installed: {command_for('onnxruntime')}"]
     for result in facts["runs"]:
         classes = "same classes" if result["same_classes"] else "other classes"
         difference = f"{result['max_difference']:.2g}, {result['relative_difference']:.1g} of the largest score"

@@ -22,6 +22,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="what differs between two models: structure, fields, values, bytes",
         description="Compare two models: graphs aligned by names and structure, then fields, then the values of "
         "tensors, then bytes. The exit status is 1 when they differ.",
+        epilog="examples:\n"
+        "  purexport diff a.onnx b.onnx\n"
+        "  purexport diff a.onnx b.onnx --ignore metadata,names,doc_string,storage\n"
+        "  purexport diff a.onnx b.onnx --html diff.html",
     )
     add = parser.add_argument
     add("a", metavar="A", help="an .onnx file")
@@ -52,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(args: argparse.Namespace, found: list[Difference]) -> Iterator[str]:
     if not found:
-        yield f"{args.a} and {args.b} are equal" + (f", but for {args.ignore}" if args.ignore else " to the byte")
+        yield f"{args.a} and {args.b} are equal" + (f", except for {args.ignore}" if args.ignore else " to the byte")
         return
     yield f"{args.a} and {args.b} differ in {len(found)} place{'s' if len(found) > 1 else ''}"
     for item in found[: args.top]:

@@ -40,7 +40,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "The file is at every moment the whole old one or the whole new one. Weights are copied\n"
         "by the kernel or not at all: --dry-run says how.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

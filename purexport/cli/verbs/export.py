@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from purexport.program import ONNXProgram
 
 _EXAMPLES = f"""\
-MODULE is importable or a .py file; NAME is a model, a class of nn.Module, or a function without arguments that
-makes one.  The current folder is importable.
+MODULE is the name of a module, or a .py file.  NAME is a model, a subclass of nn.Module, or a function without
+arguments that returns a model.  Modules of the current folder can be imported.
 
 examples:
   purexport export torchvision.models:resnet18 --input x=float32[1,3,224,224] -o resnet18.onnx
@@ -38,14 +38,15 @@ examples:
   purexport export net.py:Net --input x=float32[1,8] --tar --external-data -o - | tar x
 
 weights:
-  model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written;
-                           nothing in them is run
-  --rename model.=         without this prefix; =model. puts it before all; a.b=c.d renames one tensor, a.b= drops it
+  model.safetensors        also an index of shards, a folder, a file of torch.save, .npz or .onnx; weights are read when
+                           the file is written, and no code of a checkpoint runs
+  --rename model.=         removes the prefix model.; =model. adds it to all names; a.b=c.d renames one tensor, and a.b=
+                           leaves it out
   --meta                   for a model larger than memory: it is made on torch's meta device
 
 inputs:
-  x=float32[1,3,224,224]   normal random numbers (whole numbers: 0 or 1), the same in each run
-  ids=int64[2,16]:0..999   whole numbers from 0 to 999
+  x=float32[1,3,224,224]   random numbers of a normal distribution (integers: 0 or 1), the same in each run
+  ids=int64[2,16]:0..999   random integers from 0 to 999
   x=@example.npy           an array that numpy.save wrote
   --example net.py:step    step() returns the arguments: a tuple, or a dict of keyword arguments; dicts, dataclasses and
                            caches in them become inputs like state_h and past_key_values.0.key, for --dynamic too
@@ -53,7 +54,7 @@ inputs:
                            {" ".join(DTYPES[7:])}
 """
 
-_DYNAMIC_HELP = "let an axis of an input vary; all: every axis that the model lets vary"
+_DYNAMIC_HELP = "make an axis of an input dynamic; all: every axis that the model lets vary"
 _PLACES = {None: None, "file": True, "reference": "reference"}
 _NOTHING = "dry run: nothing is written"
 
@@ -62,45 +63,75 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "export",
-        help="a model to an .onnx file",
+        help="export a PyTorch model to an .onnx file",
         description="Export a PyTorch model to an .onnx file.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")
-    add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
+    add(
+        "--input",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="an example input; give one for each argument, in their order",
+    )
     add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")
     add(
         "--kwargs",
         metavar="JSON",
-        help="further keyword arguments, as in '{\"scale\": 2}'; by trace numbers are inputs",
+        help="further keyword arguments, as in '{\"scale\": 2}'; with a trace, numbers become inputs",
     )
     add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx); - for stdout")
-    add("--output-name", action="append", metavar="NAME", help="the name of an output, in the model's order")
+    add(
+        "--output-name",
+        action="append",
+        metavar="NAME",
+        help="the name of an output; give them in the order of the model",
+    )
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
     add("--target", default="onnx", metavar="TEXT", help='onnx, "onnx; onnxruntime==1.20", or onnxruntime')
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help=_DYNAMIC_HELP)
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
-    add("--weights", action="append", metavar="FILE", help="a checkpoint to fill the model with; a later one wins")
-    add("--rename", action="append", default=[], metavar="OLD=NEW", help="the model's name for one of the checkpoint")
+    add(
+        "--weights",
+        action="append",
+        metavar="FILE",
+        help="a checkpoint for the model; of several, the last one with a name counts",
+    )
+    add(
+        "--rename",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="rename tensors of the checkpoint to names of the model",
+    )
     add("--partial", action="store_true", help="the checkpoint may hold more or less than the model")
-    add("--cast", action="store_true", help="floating-point types of the checkpoint become the model's")
-    add("--meta", action="store_true", help="make the model without memory; --weights has all its tensors")
-    where = "weights into a file of their own, FILE.data (file, the default), or used where they lie (reference)"
+    add("--cast", action="store_true", help="cast floats of the checkpoint to the types of the model")
+    add(
+        "--meta", action="store_true", help="make the model without memory for weights; --weights must have all of them"
+    )
+    where = "file (the default): weights go to FILE.data; reference: the file refers to the checkpoint"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
     add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 2GB")
     add("--tar", action="store_true", help="the model and its external data as one uncompressed tar")
-    add("--resume", action="store_true", help="keep what is finished of an interrupted export, and go on with it")
+    add("--resume", action="store_true", help="continue an interrupted export")
     add_force(parser)
     add("--dry-run", action="store_true", help="say what would be written, and write nothing")
-    add("--metadata", action="store_true", help="say at each node which line and module of the model it comes from")
+    add("--metadata", action="store_true", help="write into each node which line and module of the model it comes from")
     add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
-    add("--rtol", type=float, metavar="R", help="with --verify: how far a result may be from torch's, relative to it")
+    add("--rtol", type=float, metavar="R", help="with --verify: the relative tolerance")
     add(
-        "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
+        "--atol",
+        type=float,
+        metavar="A",
+        help="and the absolute one; the defaults follow from the data types of the file",
     )
-    add("--quantize", metavar="TYPE", help="weights of products in fewer bits: int4, int8, uint4, float16, ...")
+    add(
+        "--quantize",
+        metavar="TYPE",
+        help="store weights of matrix products in fewer bits: int4, int8, uint4, float16, ...",
+    )
     add("--json", action="store_true", help="report as JSON")
     return parser
 

@@ -28,7 +28,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="a tensor to .npy, all tensors to .safetensors, a subgraph to a model",
         description="Write a part of a model to a file of its own.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -21,7 +21,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="a page to look at: graph, bytes, sizes, tensors with histograms",
         description="Write one page, without network or build step, that shows a file of any size: its graph, the "
         "tree of fields, a map of the bytes, where they go, and tensors with histograms. Weights are read for the "
-        "histograms only. A broken file has a page too, with the error placed; the exit status is 1 then.",
+        "histograms only. For a broken file the page shows where the error is, and the exit status is 1.",
+        epilog="example:\n  purexport html m.onnx -o m.html --histograms none",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
@@ -30,7 +31,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--histograms",
         choices=HISTOGRAMS,
         default="auto",
-        help="of which values: auto takes samples of tensors above 16 MB and reads at most 256 MB (default: auto)",
+        help="the values to count: auto takes samples of tensors above 16 MB and reads at most 256 MB (default: auto)",
     )
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")

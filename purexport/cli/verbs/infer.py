@@ -33,8 +33,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "infer",
         help="the types and shapes of all values, and which nodes contradict them",
         description="Infer the types and shapes of all values of a model, with sizes as expressions of the inputs' "
-        "sizes. Weights are not read, so large files take no longer than small ones. -o writes the model with what was "
-        "found in it. The exit status is 1 when shapes or types contradict each other.",
+        "sizes. Weights are not read, so large files take no longer than small ones. -o writes the model with these "
+        "types and shapes. The exit status is 1 when shapes or types contradict each other.",
+        epilog="examples:\n  purexport infer m.onnx\n  purexport infer m.onnx -o shaped.onnx",
     )
     parser.add_argument("file", metavar="FILE", help="the .onnx file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the model with all shapes; may be the same file")

@@ -18,7 +18,7 @@ from purexport.inspect.salvage import likely_cause
 from purexport.inspect.values import json_of, text_of
 
 _EXAMPLES = """\
-PATH is a field, as in  graph.node[3]  graph.node["conv1"].attribute["pads"].ints[2]  graph.initializer[-1].raw_data
+PATH names a field, as in  graph.node[3]  graph.node["conv1"].attribute["pads"].ints[2]  graph.initializer[-1].raw_data
   *  or  [*]  stands for all, ?77 for an unknown field 77.
 
 examples:
@@ -36,9 +36,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "inspect",
         help="the bytes of a file as a tree of fields: offset, length, name, value",
         description="Show the bytes of an .onnx file as a tree of fields. Weights are not read. "
-        "A broken file is shown as far as it goes, with the place and the cause; the exit status is 1 then.",
+        "A broken file is shown up to the first error, with its place and cause, and the exit status is 1.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the file")
@@ -46,7 +45,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--depth", type=int, metavar="N", help="levels below the field (default: 2, with --json all)")
     add("--hex", action="store_true", help="bytes on the left, their meaning on the right")
     add("--root", metavar="NAME", default="ModelProto", help="the message that the file holds (default: ModelProto)")
-    add("--json", action="store_true", help="one object a field, in the order of the bytes")
+    add("--json", action="store_true", help="one object for each field, in the order of the bytes")
     return parser
 
 

@@ -30,10 +30,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "llm",
-        help="a language model of transformers as a folder for a runtime",
-        description="Write a language model of transformers with a cache of keys and values for a runtime.",
+        help="export a language model of transformers, with its cache",
+        description="Export a language model of transformers with its cache of keys and values.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
@@ -48,7 +47,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="of the weights in the file (default: theirs, but float32 for bfloat16 and onnxruntime)",
+        help="the type of the weights (default: that of the folder; float32 for bfloat16 with onnxruntime)",
     )
     parser.add_argument(
         "--cache",
@@ -60,7 +59,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--max-length",
         type=int,
         metavar="N",
-        help="tokens of a static cache; else positions (default: what the model was made for)",
+        help="tokens of a static cache, or else the number of positions (default: that of the config)",
     )
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")

@@ -25,9 +25,14 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "locate",
-        help="which field owns a byte, or where a field lies",
-        description="Say which field owns a byte, with all that is about it; or where the fields of a path lie. "
-        "With --data the byte is one of a file of external data, and the answer the tensor that owns it.",
+        help="say which field contains a byte, or where a field is",
+        description="Say which field contains a byte and which messages are around it, or where the fields of a path "
+        "are in the file. With --data the offset is in a file of external data, and the answer is the tensor "
+        "that is stored there.",
+        epilog="examples:\n"
+        "  purexport locate m.onnx 0x1f3a\n"
+        "  purexport locate m.onnx 'graph.initializer[\"fc.weight\"].raw_data'\n"
+        "  purexport locate m.onnx 4096 --data m.onnx.data",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

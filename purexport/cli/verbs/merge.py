@@ -26,17 +26,21 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "merge",
-        help="one model of two: outputs of the first feed inputs of the second",
-        description="Join two models. External data in the folder of the new model, or below it, stays where it is, "
-        "and the new model refers to it there.",
+        help="join two models: outputs of the first become inputs of the second",
+        description="Join two models to one. External data stays where it is if it is in the folder of the new model "
+        "or below it; the new model refers to it.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("first", metavar="FIRST", help="the model whose outputs are taken")
     add("second", metavar="SECOND", help="the model whose inputs they feed")
     add("--map", metavar="OUT:IN", action="append", default=[], help="an output of FIRST and an input of SECOND")
-    add("--prefix", action="append", default=[], help="goes before the names of FIRST, and if given again of SECOND")
+    add(
+        "--prefix",
+        action="append",
+        default=[],
+        help="a prefix for the names of FIRST; given a second time, for those of SECOND",
+    )
     add("--inputs", metavar="NAMES", help="keep these inputs only, with commas between")
     add("--outputs", metavar="NAMES", help="keep these outputs only, with commas between")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")

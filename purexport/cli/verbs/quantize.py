@@ -37,7 +37,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "done, its bytes before and after, and its relative error. With --activations the results of nodes are\n"
         "integers, too, in the ranges that samples show: the model runs on each file of --calibrate.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
@@ -48,17 +47,23 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     points = parser.add_mutually_exclusive_group()
     points.add_argument("--symmetric", action="store_true", help="no zero points; signed types have none by default")
     points.add_argument("--zero-points", action="store_true", help="a zero point for each block")
-    add("--include", metavar="PATTERN", action="append", default=[], help="only weights whose names fit")
-    add("--exclude", metavar="PATTERN", action="append", default=[], help="no weight whose name fits")
-    add("--embeddings", action="store_true", help="tables that only Gather reads, too")
-    add("--clip", action="store_true", help="search the range of each block that has the least squared error")
-    add("--accuracy-level", metavar="N", type=int, default=0, help="of MatMulNBits; 4 lets it multiply in int8")
+    add("--include", metavar="PATTERN", action="append", default=[], help="only weights whose names match")
+    add("--exclude", metavar="PATTERN", action="append", default=[], help="leave out weights whose names match")
+    add("--embeddings", action="store_true", help="also quantize tables that only Gather reads")
+    add("--clip", action="store_true", help="search for the range of each block with the smallest squared error")
+    add(
+        "--accuracy-level",
+        metavar="N",
+        type=int,
+        default=0,
+        help="the attribute accuracy_level of MatMulNBits; 4 lets it multiply in int8",
+    )
     add("--activations", choices=("uint8", "int8"), help="the type of activations; weights are int8 then")
     add("--calibrate", metavar="PATH", action="append", default=[], help="samples: a folder, an .npz or .npy file")
     add("--method", choices=("minmax", "percentile", "entropy"), help="how ranges are found (default: minmax)")
-    add("--percentile", metavar="P", type=float, help="of the magnitudes that keep their place (default: 99.999)")
+    add("--percentile", metavar="P", type=float, help="percent of the magnitudes inside the range (default: 99.999)")
     add("--per-channel", action="store_true", help="a scale for each output channel of int8 weights")
-    add("--threads", metavar="N", type=int, help="threads that convert at once (default: one a core)")
+    add("--threads", metavar="N", type=int, help="number of threads (default: one for each core)")
     add("--dry-run", action="store_true", help="say what would be done, with errors, and write nothing")
     add_budget(parser, "each run on a sample by our evaluator, and for a file of samples", EVALUATION)
     add_force(parser)

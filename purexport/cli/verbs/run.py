@@ -30,12 +30,11 @@ examples:
   purexport run m.onnx --input x=@image.npy -o y.npy
   purexport run m.onnx --inputs inputs.npz -o outputs.npz
   purexport run m.onnx --input ids=int64[1,16]:0..999 --dim batch=1 --trace
-
   purexport run m.onnx --budget 64GiB
 
---input is that of `purexport export`. An input that is not given is random, with the type that the model declares. An
-axis with a name has the size that --dim gives it, or one that the shapes inside of the model allow. A model that asks
-for more memory or work than --budget ends with an error that names the node.
+--input is written as for `purexport export`. An input that is not given gets random values of its declared type. --dim
+sets the size of a named axis; otherwise a size is chosen that the shapes inside the model allow. If the model needs
+more memory or work than --budget, an error names the node.
 """
 
 _SHOWN = 6  # elements of an output
@@ -48,12 +47,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="run a model with numpy alone, on given or random inputs",
         description="Run a model by the evaluator of this package, which needs numpy alone.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
     add_feed(parser)
-    add("--seed", type=int, default=0, metavar="N", help="of random inputs (default: 0)")
+    add("--seed", type=int, default=0, metavar="N", help="the seed of random inputs (default: 0)")
     add("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy for a single one")
     add("--trace", action="store_true", help="print the type and the range of what each node computes")
     add_budget(parser, "the values of a run", EVALUATION)
@@ -152,7 +150,7 @@ def _encoded(path: str, results: Mapping[str, Any]) -> bytes:
 
     wrong = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype.kind == "O"]
     if wrong:
-        raise UsageError(f"-o {path}: the output {wrong[0]!r} is no array of numbers, and is not written")
+        raise UsageError(f"-o {path}: the output {wrong[0]!r} is not an array of numbers, and is not written")
     buffer = io.BytesIO()
     if path.endswith(".npy"):
         if len(results) != 1:

@@ -32,10 +32,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "salvage",
-        help="of a damaged file: what is wrong, and a new file with all that can be kept",
-        description="Say where a file is damaged and why, perhaps, and write a new one with every whole node, tensor "
-        "and field. What the rest then lacks to be a valid model is added: opsets, inputs, outputs. A transfer as "
-        "text (line ends, UTF-8) is undone. The exit status is 1 when something had to be dropped, or is missing.",
+        help="say what is wrong with a damaged file, and write all that can be kept to a new one",
+        description="Say where a file is damaged and what the cause may be. Write a new file with every complete node, "
+        "tensor and field. Opsets, inputs and outputs are added where a valid model needs them. Damage by a transfer "
+        "as text (line ends, UTF-8) is repaired. The exit status is 1 when something had to be dropped, or is missing.",
+        epilog="example:\n  purexport salvage broken.onnx -o kept.onnx",
     )
     parser.add_argument("file", metavar="FILE", help="the damaged file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")

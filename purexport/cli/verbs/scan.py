@@ -28,10 +28,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "scan",
         help="what a security reviewer wants to know: paths, claims, operators, texts, disagreeing parsers",
-        description="Look for what a reviewer should see before a model of strangers is loaded: external data outside "
-        "of its folder, claims that do not fit the data, operators from elsewhere, scripts and addresses in texts, "
-        "and bytes that parsers read differently. Nothing is executed, and of weights the beginning is read. The exit "
-        "status is 1 when something is as grave as --fail-on says, or an operator is not on the list of --allow.",
+        description="Report what a security reviewer should see before an untrusted model is loaded: external data "
+        "outside of its folder, claims that do not match the data, operators of other domains, scripts and addresses "
+        "in texts, and bytes that parsers read differently. Nothing is executed, and only the first bytes of weights "
+        "are read. The exit status is 1 for a finding of the severity of --fail-on, or an operator that --allow does "
+        "not list.",
+        epilog="examples:\n  purexport scan m.onnx --fail-on medium\n  purexport scan m.onnx --sarif",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
@@ -39,15 +41,16 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--fail-on",
         metavar="SEVERITY",
         default="high",
-        help=f"the least severity that makes the exit status 1: {_SEVERITIES}, or {_NEVER} (default: high)",
+        help=f"the lowest severity that makes the exit status 1: {_SEVERITIES}, or {_NEVER} (default: high)",
     )
     add(
         "--allow",
         metavar="FILE",
         action="append",
         default=[],
-        help="operators that may occur, one a line: Conv, com.microsoft::Gelu, own::*; every other one makes the exit "
-        "status 1. The word safe stands for operators of the standard whose work and memory their inputs bound",
+        help="a file with the allowed operators, one on each line: Conv, com.microsoft::Gelu, own::*; every other "
+        "one makes the exit status 1. The word safe allows the operators of the standard whose work and memory their "
+        "inputs bound",
     )
     add("--json", action="store_true", help="the same as JSON")
     add("--sarif", action="store_true", help="the same as SARIF 2.1.0, for code hosts and editors")

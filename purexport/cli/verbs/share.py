@@ -13,7 +13,8 @@ from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe_lines
 
 _EXAMPLES = """\
-Tensors of at least 1 kB go to one data file, those with equal bytes once.  The models are streamed and not loaded.
+Tensors of at least 1 kB go to the data file; tensors with equal bytes are stored once.  Weights are
+streamed, not loaded.
 
 examples:
   purexport share encoder.onnx decoder.onnx -o folder
@@ -26,9 +27,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "share",
         help="one data file for several models",
-        description="Write several models to a folder, with one data file in which equal tensors lie once.",
+        description="Write several models to a folder, with one data file that stores equal tensors once.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="the .onnx files")

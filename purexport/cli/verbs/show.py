@@ -25,6 +25,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="what is in an .onnx file: inputs, outputs, opsets, sizes, nodes",
         description="Show the graph of an .onnx file: inputs, outputs, opsets, sizes, operators and nodes with the "
         "types and shapes of their results. Weights are not read, so large files show at once.",
+        epilog="example:\n  purexport show m.onnx --no-nodes",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the .onnx file")
     parser.add_argument("--json", action="store_true", help="the same as JSON")

@@ -39,12 +39,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "simplify",
         help="fewer nodes that compute the same",
-        description="Fold what is computed of constants, put numbers for known shapes, merge batch normalizations\n"
-        "into convolutions, and drop nodes that change nothing, cancel, repeat others or are not needed.\n"
-        "Large weights are copied by the kernel, or stay in their files; those that a normalization\n"
-        "scales are read piece by piece.",
+        description="Fold constants and known shapes, merge batch normalizations into convolutions, and remove nodes\n"
+        "that change nothing, cancel each other, repeat others or are not used. Large weights are not loaded:\n"
+        "the kernel copies them, or they stay in their files. Weights that a normalization scales are read\n"
+        "piece by piece.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

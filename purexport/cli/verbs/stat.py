@@ -23,9 +23,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "stat",
-        help="where the bytes go: by use, message, operator, dtype, module; external data",
+        help="what the bytes are used for: by message, operator, dtype and module; external data",
         description="Say where the bytes of a model go, which tensors are largest, and whether the files of external "
-        "data are complete. Weights are not read, but for --duplicates. The exit status is 1 when data is missing.",
+        "data are complete. Weights are read only with --duplicates. The exit status is 1 when data is missing.",
+        epilog="example:\n  purexport stat m.onnx --duplicates",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")

@@ -90,7 +90,8 @@ class GraphContext:
         if name == "Constant":
             return Value(known=next((value for value in attributes.values()), None))
         raise UnsupportedForm(
-            f"has a symbolic function that writes prim::{name}, which is no operator of a file", code="symbolic-refuses"
+            f"has a symbolic function that writes prim::{name}, which is not an operator of a file",
+            code="symbolic-refuses",
         )
 
     def _constant(self, named: Mapping[str, Any]) -> Value:
@@ -113,7 +114,7 @@ class GraphContext:
         if isinstance(arg, Value):
             if arg.items is not None:
                 raise TypeError(
-                    "a list of tensors is no input of a node; take it apart with symbolic_helper._unpack_list"
+                    "a list of tensors is not an input of a node; take it apart with symbolic_helper._unpack_list"
                 )
             arg = arg.operand()
         if arg is None or isinstance(arg, (Tensor, *_NUMBERS)):
@@ -157,7 +158,7 @@ class GraphContext:
             close = get_close_matches(name, operators.operators(self.opset), 1, 0.8)
             near = f"did you mean {close[0]}? If not, " if close else ""
             self._emitter.warn(
-                f"{name} is no operator of ONNX; {near}name its domain, as in g.op('domain::{name}', ...)"
+                f"{name} is not an operator of ONNX; {near}name its domain, as in g.op('domain::{name}', ...)"
             )
         values = [self._tensor(item) if isinstance(item, _NUMBERS) else item for item in inputs]
         node = Node(name, values, [], dict(named), domain)
@@ -214,13 +215,13 @@ def _integer(value: Any) -> int:
     if isinstance(value, torch.dtype):
         return dtypes.onnx_code(value)
     if isinstance(value, float) and not value.is_integer():
-        raise ValueError("it is no integer")
+        raise ValueError("it is not an integer")
     return int(value)
 
 
 def _text(value: Any) -> str | bytes:
     if not isinstance(value, (str, bytes)):
-        raise TypeError("it is no text")
+        raise TypeError("it is not text")
     return value
 
 

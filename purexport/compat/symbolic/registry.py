@@ -97,8 +97,8 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 def _checked(name: str, opset: int) -> str:
     """The name with its namespace: an empty one is that of ATen, and `aten::__and_` is `aten::__and__`, as there."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no operator name; write it with its namespace, as in 'mydomain::foo'")
+        raise ValueError(f"{name!r} is not an operator name; write it with its namespace, as in 'mydomain::foo'")
     if not isinstance(opset, int) or isinstance(opset, bool) or opset < 1:
-        raise ValueError(f"opset_version={opset!r} is no opset; give the first one that the function is for")
+        raise ValueError(f"opset_version={opset!r} is not an opset; give the first one that the function is for")
     name = f"aten{name}" if name.startswith("::") else name
     return _CUT.sub(r"\1_", name)

@@ -182,7 +182,7 @@ def _placeholders(
             tensor = state.get(spec.target)
             if not isinstance(tensor, torch.Tensor):
                 raise ExportError(
-                    f"the program's input {spec.target!r} is no tensor, and ONNX has no place for it",
+                    f"the program's input {spec.target!r} is not a tensor, and ONNX has no place for it",
                     code="program-not-read",
                 )
             key = same_bytes(tensor)

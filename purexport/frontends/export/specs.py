@@ -85,7 +85,7 @@ def _axes_of(tensor: torch.Tensor, spec: Any, strings: dict[str, Any]) -> Iterat
     for axis, dim in items:
         fits = isinstance(axis, int) and -tensor.dim() <= axis < tensor.dim()
         if not fits or not (dim is None or isinstance(dim, (str, int)) or _is_hint(dim) or _is_dim(dim)):
-            raise ValueError(f"{axis!r}: {dim!r} is no axis of a tensor of {tensor.dim()} axes")
+            raise ValueError(f"{axis!r}: {dim!r} is not an axis of a tensor of {tensor.dim()} axes")
         if isinstance(dim, int) and dim != tensor.shape[axis]:
             raise ValueError(f"{axis!r}: {dim!r} is not the size of an axis of a tensor of shape {list(tensor.shape)}")
         if isinstance(dim, str):

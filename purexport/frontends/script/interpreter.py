@@ -162,7 +162,7 @@ def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine,
     if settled:
         graph, result = _with_values(graph, result, settled)
     fixed = [
-        f"axis {axis!r} was declared dynamic, but the script holds it at {size}; the file takes that size only"
+        f"axis {axis!r} was declared dynamic, but the script fixes it at {size}; the file takes only that size"
         for axis, size in shapes.fixed().items()
     ]
     remarks = [*assigned, *fixed, *shapes.merged(), *shapes.settled(), *dict.fromkeys(machine.state.remarks)]

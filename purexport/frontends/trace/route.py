@@ -277,8 +277,8 @@ def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.Recorded, 
         said = [f"{flat.names[place]!r} at {line}" for place, line in recorded.held.items()]
         raise NumbersHeldError(
             recorded.held,
-            f"the model takes numbers among its arguments as Python numbers ({', '.join(said)}); the file has those of "
-            "the example",
+            f"the model takes numbers among its arguments as Python numbers ({', '.join(said)}); the file has the "
+            "numbers of the example",
         )
     args, kwargs = flat.rebuild([request.numbers.get(place, tensor) for place, tensor in enumerate(_copies(flat))])
     with attributes_kept(request.model), torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
@@ -289,7 +289,8 @@ def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.Recorded, 
         raise NumbersHeldError(
             request.numbers,
             "the model computes something else where numbers among its arguments are tensors "
-            f"({', '.join(repr(flat.names[place]) for place in request.numbers)}); the file has those of the example",
+            f"({', '.join(repr(flat.names[place]) for place in request.numbers)}); the file has the numbers of "
+            "the example",
         )
 
 

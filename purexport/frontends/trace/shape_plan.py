@@ -148,7 +148,7 @@ class _Reader:
         """What gives the result of a node of these operands: a row of ours, else torch."""
         schema = node.schema()
         if schema == "(no schema)":
-            raise UnfitError(f"{node.kind()} is no operator")
+            raise UnfitError(f"{node.kind()} is not an operator")
         target = target_of(schema)
         integers = INTEGERS.get(node.kind())
         if integers is not None and all(isinstance(arg, int) or arg is None for arg in args[:2]):

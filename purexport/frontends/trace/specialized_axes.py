@@ -117,7 +117,7 @@ def specialized_axes(
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
-        f"the model compares sizes at {line}; the calls were those of the example for all sizes that were tried"
+        f"the model compares sizes at {line}; the file has the branch of the example, which all tried sizes took"
         for line in dict.fromkeys(decision.line for decision in first.decisions)
         if not any(line in branch for branch in search.branches)
     ]
@@ -436,8 +436,8 @@ class _Difference:
             if mine.value != theirs.value:
                 return _said_of_decision(mine.line, mine.value, theirs.value, sizes)
         return (
-            f"the model makes other calls from {self.first_other} on where {_said(sizes)}; the file makes those of the "
-            "example for all sizes"
+            f"the model makes other calls from {self.first_other} on where {_said(sizes)}; the file has the calls of "
+            "the example for all sizes"
         )
 
     def _compare_by_line(self) -> None:

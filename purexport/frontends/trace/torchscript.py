@@ -385,10 +385,10 @@ class _Visible:
         answer = chosen_sizes.answer_with_elements(tensor) if name == "__bool__" and self.rows.runs else None
         line = "{}:{}".format(*users_line())
         if answer is None:
-            text = f"the model takes a number at {line} that the data decides; the file has that of the example"
+            text = f"the model uses a number at {line} that depends on data; the file has the number of the example"
             self.of_data.setdefault(text)
         else:
-            text = f"the model asks at {line} whether the data chose anything; the file goes the way of some elements"
+            text = f"the model tests at {line} whether a result is empty; the file has the branch for a full one"
             self.of_rows.setdefault(text)
         return answer
 

@@ -195,7 +195,7 @@ class Emitter:
         """The type that torch gives the (first) result of the call being lowered."""
         type_ = self.results[0]
         if type_ is None:
-            raise ExportError(f"the result of the call at {self.source} is no tensor", code="rule-fault")
+            raise ExportError(f"the result of the call at {self.source} is not a tensor", code="rule-fault")
         return type_
 
     @property

@@ -196,7 +196,7 @@ class Attached:
             if slot is None or not slot.replaced:
                 if is_valueless(item.tensor):
                     raise ExportError(
-                        f"the model holds a tensor without values that is no parameter, buffer or attribute (the "
+                        f"the model holds a tensor without values that is not a parameter, buffer or attribute (the "
                         f"capture calls it {item.name!r}); register it as a buffer, and give it with weights=",
                         code="tensor-without-values",
                     )

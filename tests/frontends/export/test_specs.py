@@ -295,7 +295,7 @@ def test_a_squeeze_of_a_dynamic_axis(squeezed: Any) -> None:
     assert any("the output declares the axis for all sizes" in text for text in program.report.warnings)
     program = purexport.export(squeezed, (X[:1],), dynamic_shapes=({0: "n"},))
     compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(1, 3),), {})
-    assert any("the model holds it at 1" in text for text in program.report.warnings)
+    assert any("the model fixes it at 1" in text for text in program.report.warnings)
 
 
 def quarter(x: Tensor) -> Tensor:

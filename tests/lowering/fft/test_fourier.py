@@ -63,7 +63,7 @@ ONE_AXIS = [
     Row("fft-one-point", torch.fft.fft, c64(3, 1)),
     Row("fft-batch", torch.fft.fft, c64(2, 6), dynamic="batch"),
     Row("rfft-prime", torch.fft.rfft, f32(2, 31)),
-    Row("irfft-odd", lambda z: torch.fft.irfft(z, n=5), c64(2, 3), trap="the last frequency is no middle one"),
+    Row("irfft-odd", lambda z: torch.fft.irfft(z, n=5), c64(2, 3), trap="the last frequency is not a middle one"),
     Row("irfft-middle", lambda z: torch.fft.irfft(z, n=4), c64(2, 3), trap="imaginary parts of ends do not count"),
     Row("there-and-back", _there_and_back, f32(2, 7)),
     Row("large", torch.fft.fft, c64(2, 600), **LONG, opsets=FEW, trap="ONNX Runtime's DFT of floats is off by 0.01"),
