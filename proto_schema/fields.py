@@ -330,10 +330,20 @@ class Message(metaclass=MessageType):
         return type(self).FromString, (self.SerializeToString(),)
 
     def __repr__(self) -> str:
-        shown = [f"{field.name}={_shown(value)}" for field, value in present(self)]
+        """The fields that are there; those that would be long are counted, so that it has a few lines at most."""
+        shown = [f"{field.name}={short_text(field, value)}" for field, value in present(self)]
         if self.unknown_fields:
             shown.append(f"unknown_fields={_shown(self.unknown_fields)}")
         return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """The message as a table, for notebooks."""
+        from proto_schema.notebook import message_html
+
+        return message_html(self)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_") and name not in ("FIELDS", "NOTES")]
 
 
 def message_class(owner: type[Message], field: Field) -> type[Message]:
@@ -410,14 +420,93 @@ def _copy(message: M) -> M:
     return fresh
 
 
-def _shown(value: Any, most: int = 16) -> str:
-    """A bounded repr: long lists and payloads say how much is left out."""
+_MOST_ITEMS = 16  # of a list in a repr
+_MOST_CHARACTERS = 160  # of a text, and of a message in a list
+_ROOM = 300  # of a message in a field, and of a list of messages
+
+
+def short_text(field: Field, value: Any) -> str:
+    """The value of a field that is there, as a repr has it: bounded, whatever the file holds."""
+    if field.kind is MESSAGE:
+        return _messages(value) if field.repeated else _inner(value, _ROOM)
+    if field.enum is not None and isinstance(value, int) and value in field.enum._value2member_map_:
+        return field.enum(value).name
+    return _shown(value)
+
+
+def _messages(items: list[Any]) -> str:
+    """As many of the items as have room, and how many more there are."""
+    texts: list[str] = []
+    for item in items[:_MOST_ITEMS]:
+        text = _inner(item, _MOST_CHARACTERS)
+        if texts and sum(map(len, texts)) + len(text) > _ROOM:
+            break
+        texts.append(text)
+    left = [f"... {len(items) - len(texts)} more"] if len(texts) < len(items) else []
+    return f"[{', '.join([*texts, *left])}]"
+
+
+def _inner(message: Any, room: int) -> str:
+    """A message inside of another: in full where that has room, otherwise its name and how much is in it."""
+    if not isinstance(message, Message):  # a mistake, which the encoder will refuse
+        return _shown(message)
+    name = type(message).__qualname__
+    full = _in_full(message, room)
+    if full is not None:
+        return full
+    named = [_cut(text) for text in [getattr(message, "name", None)] if isinstance(text, str)]
+    counts = [
+        f"{field.name}: {len(value)}" if field.repeated else field.name
+        for field, value in present(message)
+        if field.kind is MESSAGE or field.repeated
+    ]
+    return f"<{', '.join([' '.join([name, *named]), *counts])}>"
+
+
+def _in_full(message: Any, room: int) -> str | None:
+    """Every field of a message; None where that is longer than `room`, of which no more than that is made."""
+    if not isinstance(message, Message):
+        return _shown(message)
+    name = type(message).__qualname__
+    parts: list[str] = []
+    left = room - len(name) - 2 - 30 * bool(message.unknown_fields)
+    for field, value in present(message):
+        if field.kind is not MESSAGE:
+            text: str | None = short_text(field, value)
+        elif field.repeated:
+            texts: list[str] = []
+            for item in value:
+                inner = _in_full(item, left - sum(map(len, texts)))
+                if inner is None:
+                    return None
+                texts.append(inner)
+            text = f"[{', '.join(texts)}]"
+        else:
+            text = _in_full(value, left)
+        if text is None:
+            return None
+        parts.append(f"{field.name}={text}")
+        left -= len(parts[-1]) + 2
+        if left < 0:
+            return None
+    if message.unknown_fields:
+        parts.append(f"unknown_fields={_shown(message.unknown_fields)}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _shown(value: Any) -> str:
+    """A bounded repr of what is no message: long lists, texts and payloads say how much is left out."""
     if isinstance(value, list):
-        items = [_shown(item) for item in value[:most]]
-        if len(value) > most:
-            items.append(f"... {len(value) - most} more")
+        items = [_shown(item) for item in value[:_MOST_ITEMS]]
+        if len(value) > _MOST_ITEMS:
+            items.append(f"... {len(value) - _MOST_ITEMS} more")
         return f"[{', '.join(items)}]"
     if isinstance(value, (memoryview, bytes, bytearray)):
         size = value.nbytes if isinstance(value, memoryview) else len(value)
         return repr(bytes(value)) if size <= 64 else f"<{size} bytes>"
-    return repr(value)
+    return _cut(value) if isinstance(value, str) else repr(value)
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _MOST_CHARACTERS
+    return repr(text) if left <= 0 else f"{text[:_MOST_CHARACTERS]!r}... {left} more characters"

@@ -17,9 +17,11 @@ from typing import Any
 from proto_schema.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
+from purexport.frontends.core.calls import refuse_mixed_up
 from purexport.frontends.core.request import Captured
 from purexport.options import OperatorExportTypes, Options, TrainingMode
 from purexport.program import ONNXProgram
+from purexport.progress import say
 from purexport.stages.build import build_program
 from purexport.stages.finish import judge_path, save_program, verify_program
 from purexport.stages.free_axes import R, at_any_size
@@ -204,6 +206,7 @@ def made(
     model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options, f: Any, memory: Memory | None = None
 ) -> ONNXProgram:
     """The program, written to `f` when that is given.  `memory` is that of a capture of the model (`capture_once`)."""
+    refuse_mixed_up(model, args, f)
     judge_path(f, options)
     with opened(model, args, kwargs, options, memory) as run:
         declared, onnx = lowered(run)
@@ -211,6 +214,8 @@ def made(
     if options.verifies:
         verify_program(run, program, onnx)
     quantize_program(run, program)
+    if options.report:
+        say(program.report.as_text(rules=True))
     if f is not None:
         save_program(run, program, f)
     return program
@@ -225,6 +230,7 @@ def lowered(run: Run) -> tuple[Run, Onnx]:
 
 def capture_once(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options) -> tuple[Memory, Captured]:
     """The capture of a model, and a memory in which it stands for later runs.  Raises what a capture raises."""
+    refuse_mixed_up(model, args, None)
     with opened(model, args, kwargs, options) as run:
         _, pure, _ = with_numbers(run, lambda given: _at_asked_sizes(given, pure_graph))
         return run.memory, pure.captured

@@ -6,54 +6,18 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
 from typing import Any
 
 import torch
 
 import proto_schema as ps
-from proto_schema.records import dataclass
+from proto_schema.notebook import as_html, as_line
 from proto_schema.saveplan import SavePlan
 from purexport.frontends.core.structures import Path, Step, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor
 from purexport.runtime import forms, sessions
-from purexport.runtime.described import as_html, as_line
 from purexport.runtime.ir_models import IrModel
-
-
-@dataclass
-class Report:
-    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks.
-
-    With `dynamic=True` there are also the axes of each input: the names of those that vary, and for each other axis its
-    size and the reason.
-    """
-
-    route: str = ""
-    reason: str = ""
-    opset: int = 0
-    rules: list[str] = field(default_factory=list)
-    decomposed: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    dynamic: dict[str, dict[int, str]] = field(default_factory=dict)
-    static: dict[str, dict[int, str]] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report as a dict that JSON can represent."""
-        return asdict(self)
-
-    def as_text(self) -> str:
-        """The report as text for people, one line per fact."""
-        lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
-        lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
-        for said, found in (("dynamic", self.dynamic), ("static", self.static)):
-            lines += [
-                f"{said}: {name} axis {axis} is {what}" for name, axes in found.items() for axis, what in axes.items()
-            ]
-        return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
-
-    def __str__(self) -> str:
-        return self.as_text()
+from purexport.runtime.report import Report
 
 
 class ONNXProgram:
@@ -78,6 +42,7 @@ class ONNXProgram:
         self._ir: IrModel | None = None
         self._sessions = sessions.Sessions()
         self.report = report or Report()
+        self.report.measure(model_proto)
         self.state = dict(state or {})
         self.written = list(written)
         self.constants = constants
@@ -96,8 +61,8 @@ class ONNXProgram:
         return f"ONNXProgram({as_line(self.model_proto)})"
 
     def _repr_html_(self) -> str:
-        """The same in a notebook, as tables."""
-        return as_html(self.model_proto, self.report.as_text())
+        """The same in a notebook, as tables, with the report."""
+        return as_html(self.model_proto, "ONNXProgram", self.report._repr_html_())
 
     # The model ---------------------------------------------------------------------------------------------------
 
@@ -109,6 +74,7 @@ class ONNXProgram:
     @model_proto.setter
     def model_proto(self, model: ps.ModelProto) -> None:
         self._proto, self._ir = model, None
+        self.report.measure(model)
         self.release()
 
     @property

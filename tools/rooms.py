@@ -140,7 +140,7 @@ ROOMS = {
         "proto_schema/{simplification,negative_sizes} cli/run_and_simplify",
     ),
     "text": _room(
-        "proto_schema/{text,printer,parser} proto_schema/syntax/*", "proto_schema/{text,parser}", "proto_schema/bundled"
+        "proto_schema/{text,printer,parser,notebook} proto_schema/syntax/*", "proto_schema/{text,parser,messages}", "proto_schema/bundled"
     ),
     "onnx": _room(
         "proto_schema/compat/* proto_schema/compat/modules/* proto_schema/compat/modules/{backend,reference}/*",

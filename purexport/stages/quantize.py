@@ -71,6 +71,7 @@ def _calibrated(run: Run, program: ONNXProgram, asked: Quantization) -> ONNXProg
     program.model_proto = made.model
     if run.options.verifies:
         program.report.warnings.append(_cost(run, program, before, options.type))
+        program.report.verified += ", before the quantization"
     return program
 
 
@@ -165,3 +166,4 @@ def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantizat
         verify_files(program, meant, copies, keywords, bounds, where)
     program.release()
     meant.release()
+    program.report.verified += ", before the quantization; afterwards those of its codes as floats"

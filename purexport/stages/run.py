@@ -23,6 +23,7 @@ from purexport.compat.past_options import arguments_of
 from purexport.compat.symbolic.rules import custom_rules
 from purexport.errors import ExportError
 from purexport.frontends.choose import check_choice
+from purexport.frontends.core.calls import refuse_unfit
 from purexport.frontends.core.free_axes import FreeAxes
 from purexport.frontends.core.request import NumbersHeldError
 from purexport.graph.passes import outline
@@ -114,6 +115,7 @@ def opened(
     progress = Progress(options.progress)
     arguments = arguments_of(model, args, kwargs)
     _refuse_odd(arguments)
+    refuse_unfit(model, *arguments)
     opset = options.opset
     functions = Functions() if memory is None else memory.functions
     with (

@@ -15,6 +15,7 @@ from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
+from purexport.cli.examples import refuse_missing
 from purexport.cli.progress import shown
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
@@ -181,6 +182,8 @@ def _exported(
     import purexport
 
     model = load_model(args.source, meta=args.meta)
+    if not args.example:
+        refuse_missing(model, args.source, specs, kwargs)
     weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
     inputs: tuple[Any, ...] = tuple(spec.make(generator) for spec in specs)
