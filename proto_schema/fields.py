@@ -6,8 +6,9 @@
         attribute: list[AttributeProto] = repeated(5, "AttributeProto")
 
 Invariants: a class has exactly its fields and `unknown_fields` as attributes, so a misspelt name is an AttributeError.
-`None` is an absent field (proto2 presence), a repeated field is always a plain list, and of a oneof at most one member
-is not None: assigning one clears the others. Assigning a message stores it, never a copy.
+`None` is an absent field (proto2 presence), a repeated field is always a list, and of a oneof at most one member is not
+None: assigning one clears the others. Assigning a message stores it, never a copy. A list of messages also has `add`,
+so what is assigned to it is copied into one.
 A repeated field lies in the slot `_name`, which is None until its list is first asked for: most lists of most messages
 are never used, and empty ones would be most of the memory, and nearly all the work of the garbage collector.
 Functions per class (constructor, codec) are compiled on first use; importing a schema compiles nothing.
@@ -16,17 +17,18 @@ Functions per class (constructor, codec) are compiled on first use; importing a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from proto_schema.payload import contiguous
 from proto_schema.records import dataclass
 from proto_schema.wire import I32, I64, LEN, VARINT
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
+    from typing_extensions import Buffer, Self, dataclass_transform
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
@@ -34,6 +36,7 @@ else:
 
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Message")
 
 
 class Enum(IntEnum):
@@ -135,6 +138,48 @@ def repeated(number: int, kind: Kind | type[IntEnum] | str, *, packed: bool = Fa
     return _Row(number, kind, True, packed, None)
 
 
+class MessageList(list[M]):
+    """The list of a repeated field of messages: a list that also has protobuf's `add`."""
+
+    __slots__ = ()
+    OWNER: ClassVar[type[Message]]
+    FIELD: ClassVar[str]
+
+    def add(self, **fields: Any) -> M:
+        """Append a new message with these fields, and return it."""
+        field = field_of(self.OWNER, self.FIELD, repeated=True)
+        assert field is not None
+        made = cast("M", message_class(self.OWNER, field)(**fields))
+        self.append(made)
+        return made
+
+    def __reduce__(self) -> tuple[type[list[M]], tuple[list[M]]]:
+        return list, (list(self),)
+
+
+@cache
+def list_type(owner: type[Message], name: str) -> type[MessageList[Any]]:
+    """The class of the lists of one field, so that a list needs no memory for what it holds."""
+    return type("MessageList", (MessageList,), {"__slots__": (), "OWNER": owner, "FIELD": name})
+
+
+if TYPE_CHECKING:  # what type checkers know of a field: what reading it gives, and what may be assigned
+
+    class Messages(Generic[M]):
+        """A repeated field of messages."""
+
+        def __get__(self, message: object, owner: type | None = None) -> MessageList[M]: ...
+
+        def __set__(self, message: object, value: Iterable[M] | None) -> None: ...
+
+    class Assumed(Generic[M]):
+        """An optional message that nearly every file has, so that programs do not ask whether it is there."""
+
+        def __get__(self, message: object, owner: type | None = None) -> M: ...
+
+        def __set__(self, message: object, value: M | None) -> None: ...
+
+
 class MessageType(type):
     """Turns the declared rows into slots and `FIELDS`, and the values of nested enums into class constants."""
 
@@ -149,7 +194,7 @@ class MessageType(type):
             del space[key]
         space["__slots__"] = (*space.get("__slots__", ()), *[field.slot for field in table])
         space["FIELDS"] = tuple(table)
-        space.update((field.name, _list_property(field.slot)) for field in table if field.repeated)
+        space.update((field.name, _list_property(field)) for field in table if field.repeated)
         if any(field.oneof for field in table):
             space["__setattr__"] = _exclusive_setattr(tuple(table))
         for enum in [value for value in space.values() if isinstance(value, type) and issubclass(value, IntEnum)]:
@@ -161,7 +206,9 @@ class MessageType(type):
         def __getattr__(cls, name: str) -> int: ...
 
 
-def _list_property(slot: str) -> property:
+def _list_property(field: Field) -> property:
+    slot, name = field.slot, field.name
+
     def read(self: Any) -> list[Any]:
         held: list[Any] | None = getattr(self, slot)
         if held is None:
@@ -172,7 +219,17 @@ def _list_property(slot: str) -> property:
     def assign(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
 
-    return property(read, assign)
+    def messages(self: Any) -> MessageList[Any]:
+        held = getattr(self, slot)
+        if not isinstance(held, MessageList):  # decoders make plain lists, as most are never looked at
+            held = list_type(self.__class__, name)(held or ())
+            object.__setattr__(self, slot, held)
+        return held
+
+    def assign_messages(self: Any, values: Any) -> None:
+        object.__setattr__(self, slot, list_type(self.__class__, name)(as_list(values)))
+
+    return property(messages, assign_messages) if field.kind is MESSAGE else property(read, assign)
 
 
 def as_list(values: Any) -> list[Any]:
@@ -217,19 +274,19 @@ class Message(metaclass=MessageType):
             cls.__init__(self, **values)
 
     @classmethod
-    def FromString(cls, data: Any) -> Self:  # noqa: N802
+    def FromString(cls, data: Buffer) -> Self:  # noqa: N802
         """The message that `data` (any bytes-like) encodes; DecodeError where it does not."""
         from proto_schema.codec import decode
 
         return decode(cls, data)
 
-    def ParseFromString(self, data: Any) -> int:  # noqa: N802
+    def ParseFromString(self, data: Buffer) -> int:  # noqa: N802
         """Replaces this message by the one in `data` and returns the number of bytes; unchanged on DecodeError."""
         parsed = type(self).FromString(data)
         self._take(parsed)
         return memoryview(data).nbytes
 
-    def MergeFromString(self, data: Any) -> int:  # noqa: N802
+    def MergeFromString(self, data: Buffer) -> int:  # noqa: N802
         """Merges the message in `data` into this one, as concatenated encodings would; unchanged on DecodeError."""
         self.MergeFrom(type(self).FromString(data))
         return memoryview(data).nbytes
@@ -338,9 +395,9 @@ class Message(metaclass=MessageType):
 
     def _repr_html_(self) -> str:
         """The message as a table, for notebooks."""
-        from proto_schema.notebook import message_html
-
-        return message_html(self)
+        # what draws them knows all messages, and is loaded where a notebook asks
+        drawn: str = import_module("proto_schema.notebook").message_html(self)
+        return drawn
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_") and name not in ("FIELDS", "NOTES")]
@@ -401,9 +458,6 @@ def _same_type(mine: T, other: T) -> T:
     if type(other) is not type(mine):
         raise TypeError(f"a {type(mine).__qualname__} cannot take over a {type(other).__qualname__}")
     return other
-
-
-M = TypeVar("M", bound=Message)
 
 
 def _copy(message: M) -> M:

@@ -179,6 +179,9 @@ class Comparison:
     def __str__(self) -> str:
         return self.as_text()
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
     def __repr__(self) -> str:
         lines = self.summary()
         fault = f"; at fault: {self.node_name!r} ({self.op_type})" if self.node is not None else ""

@@ -88,8 +88,8 @@ def named(source: Bytes, name: str) -> list[Element]:
         close = similar(name, known)
         near = f"; similar names are {', '.join(map(ascii, close))}" if close else ""
         raise ValueError(
-            f"{name!r} is no field of {source.root.__qualname__}, and nothing in the file has this name{near}; "
-            'a path is written as in graph.initializer["fc.weight"].raw_data'
+            f"no path: {source.root.__qualname__} has no field {name!r}, and nothing in the file has this name{near}; "
+            'write a path as in graph.initializer["fc.weight"].raw_data'
         )
     return found
 

@@ -28,8 +28,8 @@ class Report:
     """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks.
 
     `dynamic` has the names of the axes that vary, by input, and `static` the sizes of the others with the reasons,
-    which an export with `dynamic=True` finds out.  `nodes` and `size` (in bytes, with the weights) are those of the file.
-    `verified` says on what the file was compared with the model; it is empty where it was not.
+    which an export with `dynamic=True` finds out.  `nodes` and `size` (in bytes, with the weights) are those of the
+    file.  `verified` says on what the file was compared with the model; it is empty where it was not.
     """
 
     route: str = ""
@@ -58,6 +58,9 @@ class Report:
 
     def __str__(self) -> str:
         return self.as_text()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
 
     def __repr__(self) -> str:
         warned = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""

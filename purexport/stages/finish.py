@@ -94,7 +94,7 @@ def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:
     run.progress.at("save")
     where = options.external_data if options.external_data is not None else options.use_external_data_format or None
     stored: dict[str, Any] = {"shard_size": options.shard_size, "archive": options.archive, "resume": options.resume}
-    program.save(f, external_data=where, progress=run.progress.bytes, overwrite=options.overwrite, **stored)
+    program.save(f, external_data=where, progress=run.progress.bytes or False, overwrite=options.overwrite, **stored)
     return program
 
 

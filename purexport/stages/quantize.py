@@ -42,6 +42,7 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
         return program
     from proto_schema.quantization import quantize
 
+    run.progress.at("quantize")
     before = program.model_proto
     if asked.activations is not None:
         return _calibrated(run, program, asked)

@@ -16,13 +16,13 @@ from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.examples import refuse_missing
-from purexport.cli.progress import shown
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
 from purexport.cli.streams import add_force, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
+from purexport.progress.bar import shown
 
 if TYPE_CHECKING:
     from purexport.program import ONNXProgram
@@ -190,7 +190,7 @@ def _exported(
     if args.example:
         inputs, keywords = load_example(args.example)
         kwargs = {**keywords, **kwargs}
-    with shown() as progress, running(f"the export of {args.source}"), _known_axes():
+    with shown(delay=0) as progress, running(f"the export of {args.source}"), _known_axes():
         return purexport.export(
             model,
             inputs,
