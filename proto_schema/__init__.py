@@ -44,7 +44,7 @@ from proto_schema.onnx import (
     Version,
 )
 from proto_schema.payload import FileRange, LazyPayload, Payload
-from proto_schema.version import VERSION as __version__  # noqa: F401, N811
+from proto_schema.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
     from proto_schema import (
@@ -119,7 +119,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES, *_FILE_FUNCTIONS, "Size"})
+    return list(__all__)
 
 
 __all__ = [
@@ -159,6 +159,7 @@ __all__ = [
     "TypeProto",
     "ValueInfoProto",
     "Version",
+    "__version__",
     "calibration",
     "checker",
     "compat",

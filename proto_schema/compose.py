@@ -32,6 +32,7 @@ from proto_schema.onnx import (
 )
 
 __all__ = [
+    "OverlapError",
     "add_prefix",
     "add_prefix_graph",
     "check_overlapping_names",
@@ -221,17 +222,25 @@ def _parts(
     return sides[0], sides[1]
 
 
+class OverlapError(ValueError):
+    """Two graphs that are to become one have the same names.  `found` says which, without what to do."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        self.found = found
+        super().__init__(f"{found}. {remedy}")
+
+
 def _check_overlap(g1: GraphProto, g2: GraphProto, io_map: Pairs) -> None:
     for kind, names in check_overlapping_names(g1, g2, io_map):
         shown = ", ".join(map(as_text, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        raise ValueError(
-            f"both graphs have these {kind} names: {shown}. Give one of them a prefix: prefix2='second_', or "
-            "add_prefix before"
+        raise OverlapError(
+            f"both graphs have these {kind} names: {shown}",
+            "Give one of them a prefix: prefix2='second_', or add_prefix before",
         )
     joined = {second for _, second in io_map}
     both = _common(defined(g1), (name for name in defined(g2) if name not in joined))
     if both:
-        raise ValueError(f"both graphs define {', '.join(map(as_text, both[:10]))}: give one of them a prefix")
+        raise OverlapError(f"both graphs define {', '.join(map(as_text, both[:10]))}", "Give one of them a prefix")
 
 
 def _connected(graph: GraphProto, source: dict[str, str]) -> Iterator[NodeProto]:

@@ -6,8 +6,9 @@
         attribute: list[AttributeProto] = repeated(5, "AttributeProto")
 
 Invariants: a class has exactly its fields and `unknown_fields` as attributes, so a misspelt name is an AttributeError.
-`None` is an absent field (proto2 presence), a repeated field is always a plain list, and of a oneof at most one member
-is not None: assigning one clears the others. Assigning a message stores it, never a copy.
+`None` is an absent field (proto2 presence), a repeated field is always a list, and of a oneof at most one member is not
+None: assigning one clears the others. Assigning a message stores it, never a copy. A list of messages also has `add`,
+so what is assigned to it is copied into one.
 A repeated field lies in the slot `_name`, which is None until its list is first asked for: most lists of most messages
 are never used, and empty ones would be most of the memory, and nearly all the work of the garbage collector.
 Functions per class (constructor, codec) are compiled on first use; importing a schema compiles nothing.
@@ -16,17 +17,18 @@ Functions per class (constructor, codec) are compiled on first use; importing a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from proto_schema.payload import contiguous
 from proto_schema.records import dataclass
 from proto_schema.wire import I32, I64, LEN, VARINT
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
+    from typing_extensions import Buffer, Self, dataclass_transform
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
@@ -34,6 +36,7 @@ else:
 
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Message")
 
 
 class Enum(IntEnum):
@@ -135,6 +138,48 @@ def repeated(number: int, kind: Kind | type[IntEnum] | str, *, packed: bool = Fa
     return _Row(number, kind, True, packed, None)
 
 
+class MessageList(list[M]):
+    """The list of a repeated field of messages: a list that also has protobuf's `add`."""
+
+    __slots__ = ()
+    OWNER: ClassVar[type[Message]]
+    FIELD: ClassVar[str]
+
+    def add(self, **fields: Any) -> M:
+        """Append a new message with these fields, and return it."""
+        field = field_of(self.OWNER, self.FIELD, repeated=True)
+        assert field is not None
+        made = cast("M", message_class(self.OWNER, field)(**fields))
+        self.append(made)
+        return made
+
+    def __reduce__(self) -> tuple[type[list[M]], tuple[list[M]]]:
+        return list, (list(self),)
+
+
+@cache
+def list_type(owner: type[Message], name: str) -> type[MessageList[Any]]:
+    """The class of the lists of one field, so that a list needs no memory for what it holds."""
+    return type("MessageList", (MessageList,), {"__slots__": (), "OWNER": owner, "FIELD": name})
+
+
+if TYPE_CHECKING:  # what type checkers know of a field: what reading it gives, and what may be assigned
+
+    class Messages(Generic[M]):
+        """A repeated field of messages."""
+
+        def __get__(self, message: object, owner: type | None = None) -> MessageList[M]: ...
+
+        def __set__(self, message: object, value: Iterable[M] | None) -> None: ...
+
+    class Assumed(Generic[M]):
+        """An optional message that nearly every file has, so that programs do not ask whether it is there."""
+
+        def __get__(self, message: object, owner: type | None = None) -> M: ...
+
+        def __set__(self, message: object, value: M | None) -> None: ...
+
+
 class MessageType(type):
     """Turns the declared rows into slots and `FIELDS`, and the values of nested enums into class constants."""
 
@@ -149,7 +194,7 @@ class MessageType(type):
             del space[key]
         space["__slots__"] = (*space.get("__slots__", ()), *[field.slot for field in table])
         space["FIELDS"] = tuple(table)
-        space.update((field.name, _list_property(field.slot)) for field in table if field.repeated)
+        space.update((field.name, _list_property(field)) for field in table if field.repeated)
         if any(field.oneof for field in table):
             space["__setattr__"] = _exclusive_setattr(tuple(table))
         for enum in [value for value in space.values() if isinstance(value, type) and issubclass(value, IntEnum)]:
@@ -161,7 +206,9 @@ class MessageType(type):
         def __getattr__(cls, name: str) -> int: ...
 
 
-def _list_property(slot: str) -> property:
+def _list_property(field: Field) -> property:
+    slot, name = field.slot, field.name
+
     def read(self: Any) -> list[Any]:
         held: list[Any] | None = getattr(self, slot)
         if held is None:
@@ -172,7 +219,17 @@ def _list_property(slot: str) -> property:
     def assign(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
 
-    return property(read, assign)
+    def messages(self: Any) -> MessageList[Any]:
+        held = getattr(self, slot)
+        if not isinstance(held, MessageList):  # decoders make plain lists, as most are never looked at
+            held = list_type(self.__class__, name)(held or ())
+            object.__setattr__(self, slot, held)
+        return held
+
+    def assign_messages(self: Any, values: Any) -> None:
+        object.__setattr__(self, slot, list_type(self.__class__, name)(as_list(values)))
+
+    return property(messages, assign_messages) if field.kind is MESSAGE else property(read, assign)
 
 
 def as_list(values: Any) -> list[Any]:
@@ -217,19 +274,19 @@ class Message(metaclass=MessageType):
             cls.__init__(self, **values)
 
     @classmethod
-    def FromString(cls, data: Any) -> Self:  # noqa: N802
+    def FromString(cls, data: Buffer) -> Self:  # noqa: N802
         """The message that `data` (any bytes-like) encodes; DecodeError where it does not."""
         from proto_schema.codec import decode
 
         return decode(cls, data)
 
-    def ParseFromString(self, data: Any) -> int:  # noqa: N802
+    def ParseFromString(self, data: Buffer) -> int:  # noqa: N802
         """Replaces this message by the one in `data` and returns the number of bytes; unchanged on DecodeError."""
         parsed = type(self).FromString(data)
         self._take(parsed)
         return memoryview(data).nbytes
 
-    def MergeFromString(self, data: Any) -> int:  # noqa: N802
+    def MergeFromString(self, data: Buffer) -> int:  # noqa: N802
         """Merges the message in `data` into this one, as concatenated encodings would; unchanged on DecodeError."""
         self.MergeFrom(type(self).FromString(data))
         return memoryview(data).nbytes
@@ -330,10 +387,20 @@ class Message(metaclass=MessageType):
         return type(self).FromString, (self.SerializeToString(),)
 
     def __repr__(self) -> str:
-        shown = [f"{field.name}={_shown(value)}" for field, value in present(self)]
+        """The fields that are there; those that would be long are counted, so that it has a few lines at most."""
+        shown = [f"{field.name}={short_text(field, value)}" for field, value in present(self)]
         if self.unknown_fields:
             shown.append(f"unknown_fields={_shown(self.unknown_fields)}")
         return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """The message as a table, for notebooks."""
+        # what draws them knows all messages, and is loaded where a notebook asks
+        drawn: str = import_module("proto_schema.notebook").message_html(self)
+        return drawn
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_") and name not in ("FIELDS", "NOTES")]
 
 
 def message_class(owner: type[Message], field: Field) -> type[Message]:
@@ -393,9 +460,6 @@ def _same_type(mine: T, other: T) -> T:
     return other
 
 
-M = TypeVar("M", bound=Message)
-
-
 def _copy(message: M) -> M:
     fresh = type(message)()
     for field, value in present(message):
@@ -410,14 +474,93 @@ def _copy(message: M) -> M:
     return fresh
 
 
-def _shown(value: Any, most: int = 16) -> str:
-    """A bounded repr: long lists and payloads say how much is left out."""
+_MOST_ITEMS = 16  # of a list in a repr
+_MOST_CHARACTERS = 160  # of a text, and of a message in a list
+_ROOM = 300  # of a message in a field, and of a list of messages
+
+
+def short_text(field: Field, value: Any) -> str:
+    """The value of a field that is there, as a repr has it: bounded, whatever the file holds."""
+    if field.kind is MESSAGE:
+        return _messages(value) if field.repeated else _inner(value, _ROOM)
+    if field.enum is not None and isinstance(value, int) and value in field.enum._value2member_map_:
+        return field.enum(value).name
+    return _shown(value)
+
+
+def _messages(items: list[Any]) -> str:
+    """As many of the items as have room, and how many more there are."""
+    texts: list[str] = []
+    for item in items[:_MOST_ITEMS]:
+        text = _inner(item, _MOST_CHARACTERS)
+        if texts and sum(map(len, texts)) + len(text) > _ROOM:
+            break
+        texts.append(text)
+    left = [f"... {len(items) - len(texts)} more"] if len(texts) < len(items) else []
+    return f"[{', '.join([*texts, *left])}]"
+
+
+def _inner(message: Any, room: int) -> str:
+    """A message inside of another: in full where that has room, otherwise its name and how much is in it."""
+    if not isinstance(message, Message):  # a mistake, which the encoder will refuse
+        return _shown(message)
+    name = type(message).__qualname__
+    full = _in_full(message, room)
+    if full is not None:
+        return full
+    named = [_cut(text) for text in [getattr(message, "name", None)] if isinstance(text, str)]
+    counts = [
+        f"{field.name}: {len(value)}" if field.repeated else field.name
+        for field, value in present(message)
+        if field.kind is MESSAGE or field.repeated
+    ]
+    return f"<{', '.join([' '.join([name, *named]), *counts])}>"
+
+
+def _in_full(message: Any, room: int) -> str | None:
+    """Every field of a message; None where that is longer than `room`, of which no more than that is made."""
+    if not isinstance(message, Message):
+        return _shown(message)
+    name = type(message).__qualname__
+    parts: list[str] = []
+    left = room - len(name) - 2 - 30 * bool(message.unknown_fields)
+    for field, value in present(message):
+        if field.kind is not MESSAGE:
+            text: str | None = short_text(field, value)
+        elif field.repeated:
+            texts: list[str] = []
+            for item in value:
+                inner = _in_full(item, left - sum(map(len, texts)))
+                if inner is None:
+                    return None
+                texts.append(inner)
+            text = f"[{', '.join(texts)}]"
+        else:
+            text = _in_full(value, left)
+        if text is None:
+            return None
+        parts.append(f"{field.name}={text}")
+        left -= len(parts[-1]) + 2
+        if left < 0:
+            return None
+    if message.unknown_fields:
+        parts.append(f"unknown_fields={_shown(message.unknown_fields)}")
+    return f"{name}({', '.join(parts)})"
+
+
+def _shown(value: Any) -> str:
+    """A bounded repr of what is no message: long lists, texts and payloads say how much is left out."""
     if isinstance(value, list):
-        items = [_shown(item) for item in value[:most]]
-        if len(value) > most:
-            items.append(f"... {len(value) - most} more")
+        items = [_shown(item) for item in value[:_MOST_ITEMS]]
+        if len(value) > _MOST_ITEMS:
+            items.append(f"... {len(value) - _MOST_ITEMS} more")
         return f"[{', '.join(items)}]"
     if isinstance(value, (memoryview, bytes, bytearray)):
         size = value.nbytes if isinstance(value, memoryview) else len(value)
         return repr(bytes(value)) if size <= 64 else f"<{size} bytes>"
-    return repr(value)
+    return _cut(value) if isinstance(value, str) else repr(value)
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _MOST_CHARACTERS
+    return repr(text) if left <= 0 else f"{text[:_MOST_CHARACTERS]!r}... {left} more characters"

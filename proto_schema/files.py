@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from proto_schema import saving
 from proto_schema.codec import decode, decode_noting, encode
@@ -18,21 +18,29 @@ from proto_schema.fields import Message, present
 from proto_schema.meter import Progress
 from proto_schema.onnx import ModelProto
 from proto_schema.payload import FileMap
-from proto_schema.saving import Archive, Options, Where, prepare
+from proto_schema.saving import Archive, Options, Where, Writable, prepare
 from proto_schema.sniff import what_it_is
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from proto_schema.saveplan import SavePlan
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
-def loads(data: Any) -> ModelProto:
+class Readable(Protocol):
+    """A binary file, or what reads like one."""
+
+    def read(self) -> bytes: ...
+
+
+def loads(data: Buffer) -> ModelProto:
     """The model in a bytes-like object; its weights are views of that. DecodeError says where it is malformed."""
     return decode(ModelProto, data)
 
 
-def load(source: Path | Any, *, trust_root: Path | None = None) -> ModelProto:
+def load(source: Path | Readable, *, trust_root: Path | None = None) -> ModelProto:
     """The model in a file: a path, or an object with `read` (which need not seek).
 
     A path is mapped, not read: weights are views of the mapping, and external data is opened when it is asked for
@@ -40,13 +48,13 @@ def load(source: Path | Any, *, trust_root: Path | None = None) -> ModelProto:
     be those that were there at the time of the load, unchanged; otherwise that raises ExternalDataError.
     Raises OSError where the file cannot be read, DecodeError (with what the file seems to be) where it is no model.
     """
-    if hasattr(source, "read"):
+    if not isinstance(source, (str, os.PathLike)) and hasattr(source, "read"):
         name = getattr(source, "name", "")
         data, name = source.read(), name if isinstance(name, str) else ""
         if isinstance(data, str):
             raise TypeError("the file object gives text: open it with mode 'rb'")
         return _placed(data, name, trust_root)
-    name = os.fspath(source)
+    name = os.fspath(cast("Path", source))
     while True:
         with open(name, "rb") as file:
             status = os.fstat(file.fileno())
@@ -91,7 +99,7 @@ def dumps(model: ModelProto) -> bytes:
 
 def save(
     model: ModelProto,
-    target: Path | Any,
+    target: Path | Writable,
     external_data: Where = None,
     location: str | None = None,
     size_threshold: int = 1024,
@@ -133,7 +141,7 @@ def save(
 
 def plan(
     model: ModelProto,
-    target: Path | Any,
+    target: Path | Writable,
     external_data: Where = None,
     location: str | None = None,
     size_threshold: int = 1024,

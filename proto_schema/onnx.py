@@ -2,7 +2,7 @@
 
 A new field goes here, and nowhere else: codec, repr, inspector, checker and printer derive from these rows.
 Declaration order is the schema's; encoding goes by field number. Only the `*_data` lists of TensorProto are packed.
-Messages on the way from a model to its nodes and sizes are typed `X | Any` in place of `X | None`: few programs check.
+Messages on the way from a model to its nodes and sizes are typed as if they were there: few programs check.
 `data_type`, `elem_type` and `key_type` are int32 in the schema, not enums. Late fields
 carry the IR version that brought them.
 https://github.com/onnx/onnx/blob/main/docs/IR.md
@@ -10,7 +10,7 @@ https://github.com/onnx/onnx/blob/main/docs/IR.md
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from proto_schema.fields import (
     BYTES,
@@ -27,6 +27,9 @@ from proto_schema.fields import (
     repeated,
 )
 from proto_schema.payload import BytesLike
+
+if TYPE_CHECKING:
+    from proto_schema.fields import Assumed, Messages
 
 
 class Version(Enum):
@@ -90,19 +93,19 @@ class AttributeProto(Message):
     floats: list[float] = repeated(7, FLOAT)
     ints: list[int] = repeated(8, INT64)
     strings: list[bytes] = repeated(9, BYTES)
-    tensors: list[TensorProto] = repeated(10, "TensorProto")
-    graphs: list[GraphProto] = repeated(11, "GraphProto")
-    sparse_tensors: list[SparseTensorProto] = repeated(23, "SparseTensorProto")
-    type_protos: list[TypeProto] = repeated(15, "TypeProto")
+    tensors: Messages[TensorProto] = repeated(10, "TensorProto")
+    graphs: Messages[GraphProto] = repeated(11, "GraphProto")
+    sparse_tensors: Messages[SparseTensorProto] = repeated(23, "SparseTensorProto")
+    type_protos: Messages[TypeProto] = repeated(15, "TypeProto")
 
 
 class ValueInfoProto(Message):
     """A value's name and type."""
 
     name: str | None = optional(1, STRING)
-    type: TypeProto | Any = optional(2, "TypeProto")
+    type: Assumed[TypeProto] = optional(2, "TypeProto")
     doc_string: str | None = optional(3, STRING)
-    metadata_props: list[StringStringEntryProto] = repeated(4, "StringStringEntryProto")  # IR 10
+    metadata_props: Messages[StringStringEntryProto] = repeated(4, "StringStringEntryProto")  # IR 10
 
 
 class NodeProto(Message):
@@ -114,10 +117,13 @@ class NodeProto(Message):
     op_type: str | None = optional(4, STRING)
     domain: str | None = optional(7, STRING)
     overload: str | None = optional(8, STRING)  # IR 10
-    attribute: list[AttributeProto] = repeated(5, "AttributeProto")
+    attribute: Messages[AttributeProto] = repeated(5, "AttributeProto")
     doc_string: str | None = optional(6, STRING)
-    metadata_props: list[StringStringEntryProto] = repeated(9, "StringStringEntryProto")  # IR 10
-    device_configurations: list[NodeDeviceConfigurationProto] = repeated(10, "NodeDeviceConfigurationProto")  # IR 11
+    metadata_props: Messages[StringStringEntryProto] = repeated(9, "StringStringEntryProto")  # IR 10
+    # IR 11
+    device_configurations: Messages[NodeDeviceConfigurationProto] = repeated(
+        10, "NodeDeviceConfigurationProto"
+    )  # IR 11
 
 
 class IntIntListEntryProto(Message):
@@ -131,7 +137,7 @@ class NodeDeviceConfigurationProto(Message):
     """How a node runs under one of the model's device configurations (IR 11)."""
 
     configuration_id: str | None = optional(1, STRING)
-    sharding_spec: list[ShardingSpecProto] = repeated(2, "ShardingSpecProto")
+    sharding_spec: Messages[ShardingSpecProto] = repeated(2, "ShardingSpecProto")
     pipeline_stage: int | None = optional(3, INT32)
 
 
@@ -140,15 +146,15 @@ class ShardingSpecProto(Message):
 
     tensor_name: str | None = optional(1, STRING)
     device: list[int] = repeated(2, INT64)
-    index_to_device_group_map: list[IntIntListEntryProto] = repeated(3, "IntIntListEntryProto")
-    sharded_dim: list[ShardedDimProto] = repeated(4, "ShardedDimProto")
+    index_to_device_group_map: Messages[IntIntListEntryProto] = repeated(3, "IntIntListEntryProto")
+    sharded_dim: Messages[ShardedDimProto] = repeated(4, "ShardedDimProto")
 
 
 class ShardedDimProto(Message):
     """How one axis is sharded."""
 
     axis: int | None = optional(1, INT64)
-    simple_sharding: list[SimpleShardedDimProto] = repeated(2, "SimpleShardedDimProto")
+    simple_sharding: Messages[SimpleShardedDimProto] = repeated(2, "SimpleShardedDimProto")
 
 
 class SimpleShardedDimProto(Message):
@@ -164,25 +170,25 @@ class TrainingInfoProto(Message):
 
     initialization: GraphProto | None = optional(1, "GraphProto")
     algorithm: GraphProto | None = optional(2, "GraphProto")
-    initialization_binding: list[StringStringEntryProto] = repeated(3, "StringStringEntryProto")
-    update_binding: list[StringStringEntryProto] = repeated(4, "StringStringEntryProto")
+    initialization_binding: Messages[StringStringEntryProto] = repeated(3, "StringStringEntryProto")
+    update_binding: Messages[StringStringEntryProto] = repeated(4, "StringStringEntryProto")
 
 
 class ModelProto(Message):
     """The outermost message of an .onnx file."""
 
     ir_version: int | None = optional(1, INT64)
-    opset_import: list[OperatorSetIdProto] = repeated(8, "OperatorSetIdProto")
+    opset_import: Messages[OperatorSetIdProto] = repeated(8, "OperatorSetIdProto")
     producer_name: str | None = optional(2, STRING)
     producer_version: str | None = optional(3, STRING)
     domain: str | None = optional(4, STRING)
     model_version: int | None = optional(5, INT64)
     doc_string: str | None = optional(6, STRING)
-    graph: GraphProto | Any = optional(7, "GraphProto")
-    metadata_props: list[StringStringEntryProto] = repeated(14, "StringStringEntryProto")
-    training_info: list[TrainingInfoProto] = repeated(20, "TrainingInfoProto")
-    functions: list[FunctionProto] = repeated(25, "FunctionProto")
-    configuration: list[DeviceConfigurationProto] = repeated(26, "DeviceConfigurationProto")  # IR 11
+    graph: Assumed[GraphProto] = optional(7, "GraphProto")
+    metadata_props: Messages[StringStringEntryProto] = repeated(14, "StringStringEntryProto")
+    training_info: Messages[TrainingInfoProto] = repeated(20, "TrainingInfoProto")
+    functions: Messages[FunctionProto] = repeated(25, "FunctionProto")
+    configuration: Messages[DeviceConfigurationProto] = repeated(26, "DeviceConfigurationProto")  # IR 11
 
 
 class DeviceConfigurationProto(Message):
@@ -204,22 +210,22 @@ class TensorAnnotation(Message):
     """Quantization parameters of a tensor: pairs of a parameter's role and the name of the tensor that holds it."""
 
     tensor_name: str | None = optional(1, STRING)
-    quant_parameter_tensor_names: list[StringStringEntryProto] = repeated(2, "StringStringEntryProto")
+    quant_parameter_tensor_names: Messages[StringStringEntryProto] = repeated(2, "StringStringEntryProto")
 
 
 class GraphProto(Message):
     """Nodes in topological order, with the constants they use."""
 
-    node: list[NodeProto] = repeated(1, "NodeProto")
+    node: Messages[NodeProto] = repeated(1, "NodeProto")
     name: str | None = optional(2, STRING)
-    initializer: list[TensorProto] = repeated(5, "TensorProto")
-    sparse_initializer: list[SparseTensorProto] = repeated(15, "SparseTensorProto")
+    initializer: Messages[TensorProto] = repeated(5, "TensorProto")
+    sparse_initializer: Messages[SparseTensorProto] = repeated(15, "SparseTensorProto")
     doc_string: str | None = optional(10, STRING)
-    input: list[ValueInfoProto] = repeated(11, "ValueInfoProto")
-    output: list[ValueInfoProto] = repeated(12, "ValueInfoProto")
-    value_info: list[ValueInfoProto] = repeated(13, "ValueInfoProto")
-    quantization_annotation: list[TensorAnnotation] = repeated(14, "TensorAnnotation")
-    metadata_props: list[StringStringEntryProto] = repeated(16, "StringStringEntryProto")  # IR 10
+    input: Messages[ValueInfoProto] = repeated(11, "ValueInfoProto")
+    output: Messages[ValueInfoProto] = repeated(12, "ValueInfoProto")
+    value_info: Messages[ValueInfoProto] = repeated(13, "ValueInfoProto")
+    quantization_annotation: Messages[TensorAnnotation] = repeated(14, "TensorAnnotation")
+    metadata_props: Messages[StringStringEntryProto] = repeated(16, "StringStringEntryProto")  # IR 10
 
 
 class TensorProto(Message):
@@ -282,11 +288,11 @@ class TensorProto(Message):
     name: str | None = optional(8, STRING)
     doc_string: str | None = optional(12, STRING)
     raw_data: BytesLike | None = optional(9, PAYLOAD)
-    external_data: list[StringStringEntryProto] = repeated(13, "StringStringEntryProto")
+    external_data: Messages[StringStringEntryProto] = repeated(13, "StringStringEntryProto")
     data_location: int | None = optional(14, DataLocation)
     double_data: list[float] = repeated(10, DOUBLE, packed=True)
     uint64_data: list[int] = repeated(11, UINT64, packed=True)
-    metadata_props: list[StringStringEntryProto] = repeated(16, "StringStringEntryProto")  # IR 10
+    metadata_props: Messages[StringStringEntryProto] = repeated(16, "StringStringEntryProto")  # IR 10
 
 
 class SparseTensorProto(Message):
@@ -305,7 +311,7 @@ class TensorShapeProto(Message):
         dim_param: str | None = optional(2, STRING, oneof="value")
         denotation: str | None = optional(3, STRING)
 
-    dim: list[TensorShapeProto.Dimension] = repeated(1, "TensorShapeProto.Dimension")
+    dim: Messages[TensorShapeProto.Dimension] = repeated(1, "TensorShapeProto.Dimension")
 
 
 class TypeProto(Message):
@@ -313,7 +319,7 @@ class TypeProto(Message):
 
     class Tensor(Message):
         elem_type: int | None = optional(1, INT32)
-        shape: TensorShapeProto | Any = optional(2, "TensorShapeProto")
+        shape: Assumed[TensorShapeProto] = optional(2, "TensorShapeProto")
 
     class Sequence(Message):
         elem_type: TypeProto | None = optional(1, "TypeProto")
@@ -327,14 +333,14 @@ class TypeProto(Message):
 
     class SparseTensor(Message):
         elem_type: int | None = optional(1, INT32)
-        shape: TensorShapeProto | Any = optional(2, "TensorShapeProto")
+        shape: Assumed[TensorShapeProto] = optional(2, "TensorShapeProto")
 
     class Opaque(Message):
         domain: str | None = optional(1, STRING)
         name: str | None = optional(2, STRING)
 
-    tensor_type: TypeProto.Tensor | Any = optional(1, "TypeProto.Tensor", oneof="value")
-    sequence_type: TypeProto.Sequence | Any = optional(4, "TypeProto.Sequence", oneof="value")
+    tensor_type: Assumed[TypeProto.Tensor] = optional(1, "TypeProto.Tensor", oneof="value")
+    sequence_type: Assumed[TypeProto.Sequence] = optional(4, "TypeProto.Sequence", oneof="value")
     map_type: TypeProto.Map | None = optional(5, "TypeProto.Map", oneof="value")
     optional_type: TypeProto.Optional | None = optional(9, "TypeProto.Optional", oneof="value")
     sparse_tensor_type: TypeProto.SparseTensor | None = optional(8, "TypeProto.SparseTensor", oneof="value")
@@ -356,14 +362,14 @@ class FunctionProto(Message):
     input: list[str] = repeated(4, STRING)
     output: list[str] = repeated(5, STRING)
     attribute: list[str] = repeated(6, STRING)
-    attribute_proto: list[AttributeProto] = repeated(11, "AttributeProto")
-    node: list[NodeProto] = repeated(7, "NodeProto")
+    attribute_proto: Messages[AttributeProto] = repeated(11, "AttributeProto")
+    node: Messages[NodeProto] = repeated(7, "NodeProto")
     doc_string: str | None = optional(8, STRING)
-    opset_import: list[OperatorSetIdProto] = repeated(9, "OperatorSetIdProto")
+    opset_import: Messages[OperatorSetIdProto] = repeated(9, "OperatorSetIdProto")
     domain: str | None = optional(10, STRING)
     overload: str | None = optional(13, STRING)  # IR 10
-    value_info: list[ValueInfoProto] = repeated(12, "ValueInfoProto")  # IR 10
-    metadata_props: list[StringStringEntryProto] = repeated(14, "StringStringEntryProto")  # IR 10
+    value_info: Messages[ValueInfoProto] = repeated(12, "ValueInfoProto")  # IR 10
+    metadata_props: Messages[StringStringEntryProto] = repeated(14, "StringStringEntryProto")  # IR 10
 
 
 class SequenceProto(Message):
@@ -379,11 +385,11 @@ class SequenceProto(Message):
 
     name: str | None = optional(1, STRING)
     elem_type: int | None = optional(2, INT32)
-    tensor_values: list[TensorProto] = repeated(3, "TensorProto")
-    sparse_tensor_values: list[SparseTensorProto] = repeated(4, "SparseTensorProto")
-    sequence_values: list[SequenceProto] = repeated(5, "SequenceProto")
-    map_values: list[MapProto] = repeated(6, "MapProto")
-    optional_values: list[OptionalProto] = repeated(7, "OptionalProto")
+    tensor_values: Messages[TensorProto] = repeated(3, "TensorProto")
+    sparse_tensor_values: Messages[SparseTensorProto] = repeated(4, "SparseTensorProto")
+    sequence_values: Messages[SequenceProto] = repeated(5, "SequenceProto")
+    map_values: Messages[MapProto] = repeated(6, "MapProto")
+    optional_values: Messages[OptionalProto] = repeated(7, "OptionalProto")
 
 
 class MapProto(Message):
@@ -435,5 +441,5 @@ class OperatorSetProto(Message):
     domain: str | None = optional(4, STRING)
     opset_version: int | None = optional(5, INT64)
     doc_string: str | None = optional(6, STRING)
-    operator: list[OperatorProto] = repeated(8, "OperatorProto")
-    functions: list[FunctionProto] = repeated(9, "FunctionProto")
+    operator: Messages[OperatorProto] = repeated(8, "OperatorProto")
+    functions: Messages[FunctionProto] = repeated(9, "FunctionProto")

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 from proto_schema.archive import model_name, tar_parts
 from proto_schema.codec import encode_parts
@@ -42,6 +42,27 @@ from proto_schema.wire import MAX_LENGTH
 
 Where: TypeAlias = bool | Literal["reference"] | None
 Archive: TypeAlias = Literal["tar"] | None
+
+
+class Writable(Protocol):
+    """A binary file, or what is written to like one."""
+
+    def write(self, data: Any, /) -> object: ...
+
+
+class SaveOptions(TypedDict, total=False):
+    """The options of `proto_schema.save` for functions that hand them on, which have a `progress` of their own."""
+
+    external_data: Where
+    location: str | None
+    size_threshold: int
+    alignment: int
+    shard_size: int | None
+    resume: bool
+    archive: Archive
+    overwrite: bool
+
+
 Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from purexport.language.model import language_model
     from purexport.options import OperatorExportTypes, TrainingMode
     from purexport.pipeline import CapturedModel, capture, export, export_to_pretty_string
-    from purexport.program import ONNXProgram, Report
+    from purexport.program import ONNXProgram
+    from purexport.runtime.report import Report
     from purexport.side_by_side import compare
     from purexport.weights.checkpoint import Checkpoint
 
@@ -36,7 +37,7 @@ _ROOMS = {
     "Comparison": "comparison.result",
     "ONNXProgram": "program",
     "OperatorExportTypes": "options",
-    "Report": "program",
+    "Report": "runtime.report",
     "TrainingMode": "options",
     "capture": "pipeline",
     "compare": "side_by_side",
@@ -81,7 +82,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)
 
 
 def _module(name: str, room: str) -> ModuleType:

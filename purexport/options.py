@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, get_args
 
 from proto_schema import operators, runtimes
 from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
-from proto_schema.saving import Archive, Where
+from proto_schema.saving import Archive, Where, Writable
 from purexport.errors import ExportError
 
 if TYPE_CHECKING:  # loaded for exports that ask for them
@@ -17,12 +18,74 @@ if TYPE_CHECKING:  # loaded for exports that ask for them
     from proto_schema.quantization import Scheme
     from proto_schema.quantization.model import Target
 
+Capture: TypeAlias = Literal["auto", "trace", "export"]
+MutatedState: TypeAlias = Literal["warn", "error", "io"]
+TargetName: TypeAlias = Literal["onnx", "onnx; any", "onnxruntime"] | str  # also "onnx; onnxruntime==VERSION"
+QuantizedType: TypeAlias = Literal[
+    "int4",
+    "uint4",
+    "int8",
+    "uint8",
+    "int2",
+    "uint2",
+    "float8e4m3fn",
+    "float8e5m2",
+    "float4e2m1",
+    "nvfp4",
+    "mxfp4",
+    "float16",
+    "bfloat16",
+]
+
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 RUNTIME = "onnxruntime"  # the target whose files may have operators of com.microsoft
 _OF_ACTIVATIONS = ("calibration", "method", "percentile", "bins", "per_channel")
-MUTATION_POLICIES = ("warn", "error", "io")
+MUTATION_POLICIES = get_args(MutatedState)
 
 Kind = TypeVar("Kind", bound=enum.Enum)
+
+
+class Named(Protocol):
+    """A member of an enum of torch, which has the names of ours."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class QuantizeOptions(TypedDict, total=False):
+    """The fields that `quantize` takes as a mapping; those of `proto_schema.quantization.Scheme`, and more."""
+
+    type: QuantizedType
+    block_size: int | None
+    symmetric: bool | None
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
+    embeddings: bool
+    clip: bool
+    smallest: int
+    accuracy_level: int
+    threads: int | None
+    target: Literal["onnx", "onnxruntime"]
+    activations: Literal["uint8", "int8"]
+    calibration: object
+    method: str
+    percentile: float
+    bins: int
+    per_channel: bool
+
+
+class SchemeLike(Protocol):
+    """A `proto_schema.quantization.Scheme`, which is loaded for exports that ask for one."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def block_size(self) -> int | None: ...
+
+
+Destination: TypeAlias = str | os.PathLike[str] | Writable | None
+Quantize: TypeAlias = QuantizedType | QuantizeOptions | Mapping[str, object] | SchemeLike | None
 
 
 class TrainingMode(enum.Enum):
@@ -51,7 +114,7 @@ def ours(kind: type[Kind], value: Any) -> Any:
     return value
 
 
-def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
+def training_mode(value: TrainingMode | bool | Named | None) -> TrainingMode:
     """`training` as old code gives it: a bool, the enum, or torch's own.  Raises ExportError for anything else."""
     value = ours(TrainingMode, value)
     if isinstance(value, TrainingMode):
@@ -70,8 +133,8 @@ class Options:
     """
 
     export_params: bool = True
-    verbose: bool | Callable[[str], Any] = False
-    training: TrainingMode | bool = TrainingMode.EVAL
+    verbose: bool | Callable[[str], object] = False
+    training: TrainingMode | bool | Named = TrainingMode.EVAL
     input_names: Sequence[str] | None = None
     output_names: Sequence[str] | None = None
     operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX

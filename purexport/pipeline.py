@@ -10,16 +10,33 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, cast
+
+import torch
 
 from proto_schema.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
+from purexport.frontends.core.calls import refuse_mixed_up
 from purexport.frontends.core.request import Captured
-from purexport.options import OperatorExportTypes, Options, TrainingMode
+from purexport.options import (
+    Capture,
+    Destination,
+    MutatedState,
+    Named,
+    OperatorExportTypes,
+    Options,
+    Quantize,
+    TargetName,
+    TrainingMode,
+)
 from purexport.program import ONNXProgram
+from purexport.progress import Told, say
+from purexport.progress.bar import shown
 from purexport.stages.build import build_program
 from purexport.stages.finish import judge_path, save_program, verify_program
 from purexport.stages.free_axes import R, at_any_size
@@ -28,6 +45,8 @@ from purexport.stages.lower import Onnx, lower_to_onnx
 from purexport.stages.numbers import with_numbers
 from purexport.stages.quantize import quantize_program
 from purexport.stages.run import Memory, Run, opened, said
+from purexport.weights.checkpoint import Checkpoint
+from purexport.weights.stored import Stored
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -35,56 +54,64 @@ else:
     from typing_extensions import Unpack  # which torch needs
 
 
+Model: TypeAlias = Callable[..., object] | torch.export.ExportedProgram
+WeightsSource: TypeAlias = str | os.PathLike[str] | Mapping[str, torch.Tensor | Stored] | Checkpoint
+GivenWeights: TypeAlias = WeightsSource | Sequence[WeightsSource] | None
+
+
 @past_options.takes_past_options
 def export(
-    model: Any,
-    args: Any = (),
-    f: Any = None,
+    model: Model,
+    args: object = (),
+    f: Destination = None,
     export_params: bool = True,
-    verbose: bool | Callable[[str], Any] = False,
-    training: TrainingMode | bool | Any = TrainingMode.EVAL,
+    verbose: bool | Callable[[str], object] = False,
+    training: TrainingMode | bool | Named = TrainingMode.EVAL,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    *by_position: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    operator_export_type: OperatorExportTypes | Any = OperatorExportTypes.ONNX,
+    *by_position: object,
+    kwargs: Mapping[str, object] | None = None,
+    operator_export_type: OperatorExportTypes | Named = OperatorExportTypes.ONNX,
     opset_version: int | None = None,
     do_constant_folding: bool = True,
-    example_outputs: Any = None,
+    example_outputs: object = None,
     keep_initializers_as_inputs: bool | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_axes: Mapping[str, object] | None = None,
     custom_opsets: Mapping[str, int] | None = None,
     export_modules_as_functions: bool | Collection[type] = False,
     use_external_data_format: bool | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     dynamic: bool = False,
     external_data: Where = None,
     shard_size: int | None = None,
     archive: Archive = None,
     resume: bool = False,
     overwrite: bool = False,
-    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    custom_translation_table: Mapping[Any, Callable[..., object]] | None = None,
     verify: bool | list[Any] = False,
     rtol: float | None = None,
     atol: float | None = None,
     report: bool = False,
-    capture: str = "auto",
-    mutated_state: str = "warn",
+    capture: Capture = "auto",
+    mutated_state: MutatedState = "warn",
     metadata: bool = False,
-    progress: Any = None,
-    weights: Any = None,
-    target: str = "onnx",
-    quantize: Any = None,
+    progress: Told = None,
+    weights: GivenWeights = None,
+    target: TargetName = "onnx",
+    quantize: Quantize = None,
     dynamo: bool | None = None,
     optimize: bool | None = None,
     fallback: bool | None = None,
     profile: bool | None = None,
     dump_exported_program: bool | None = None,
-    artifacts_dir: Any = None,
+    artifacts_dir: object = None,
     autograd_inlining: bool | None = None,
     **past: Unpack[PastOptions],
 ) -> ONNXProgram:
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
+
+        program = purexport.export(model, (torch.rand(1, 3, 224, 224),), "model.onnx", dynamic=True, verify=True)
+        print(program.report)
 
     A failed export writes nothing, and leaves the model and every generator of random numbers as they were.
 
@@ -134,8 +161,9 @@ def export(
     What is said and checked:
       `verbose`: True logs the printed graph; a function gets its text.
       `report`: True logs how the program was made.
-      `progress`: a function of (stage, number, stages), or True, which logs.  If the function also takes `done` and
-        `total`, it gets the number of bytes while the file is written.
+      `progress`: by default a line at a terminal or in a notebook, for what takes longer than two seconds; False: none;
+        True: the log; or a function of (stage, number, stages).  If it also takes `done` and `total`, it gets the
+        number of bytes while the file is written.
       `verify`: True runs the file in onnxruntime on `args` and compares the results with the model's; a list holds the
         arguments of more calls.
       `rtol`, `atol`: how far results may be apart; by default that follows from the data types of the file.
@@ -169,7 +197,7 @@ def export(
         training=training,
         input_names=input_names,
         output_names=output_names,
-        operator_export_type=operator_export_type,
+        operator_export_type=cast(OperatorExportTypes, operator_export_type),  # the decorator has made it ours
         opset_version=opset_version,
         do_constant_folding=do_constant_folding,
         keep_initializers_as_inputs=keep_initializers_as_inputs,
@@ -204,16 +232,27 @@ def made(
     model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options, f: Any, memory: Memory | None = None
 ) -> ONNXProgram:
     """The program, written to `f` when that is given.  `memory` is that of a capture of the model (`capture_once`)."""
+    refuse_mixed_up(model, args, f)
     judge_path(f, options)
-    with opened(model, args, kwargs, options, memory) as run:
-        declared, onnx = lowered(run)
-        program = build_program(declared, onnx)
-    if options.verifies:
-        verify_program(run, program, onnx)
-    quantize_program(run, program)
-    if f is not None:
-        save_program(run, program, f)
+    with with_progress(options) as told:
+        with opened(model, args, kwargs, told, memory) as run:
+            declared, onnx = lowered(run)
+            program = build_program(declared, onnx)
+        if told.verifies:
+            verify_program(run, program, onnx)
+        quantize_program(run, program)
+        if told.report:
+            say(program.report.as_text(rules=True))
+        if f is not None:
+            save_program(run, program, f)
     return program
+
+
+@contextmanager
+def with_progress(options: Options) -> Iterator[Options]:
+    """The options, with a line at the terminal as their `progress` where none was asked for."""
+    with shown(options.progress) as told:
+        yield options if told is options.progress else dataclasses.replace(options, progress=told)
 
 
 def lowered(run: Run) -> tuple[Run, Onnx]:
@@ -225,7 +264,8 @@ def lowered(run: Run) -> tuple[Run, Onnx]:
 
 def capture_once(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options) -> tuple[Memory, Captured]:
     """The capture of a model, and a memory in which it stands for later runs.  Raises what a capture raises."""
-    with opened(model, args, kwargs, options) as run:
+    refuse_mixed_up(model, args, None)
+    with with_progress(options) as told, opened(model, args, kwargs, told) as run:
         _, pure, _ = with_numbers(run, lambda given: _at_asked_sizes(given, pure_graph))
         return run.memory, pure.captured
 
@@ -239,7 +279,7 @@ def _at_asked_sizes(run: Run, stages: Callable[[Run], R]) -> tuple[Run, R]:
     return at_any_size(run, stages) if run.options.dynamic else (run, stages(run))
 
 
-def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:
+def export_to_pretty_string(model: Model, args: object = (), *rest: Any, **given: Any) -> str:
     """The graph that `export` would write, as text in the form of the torch.onnx documents of 2018 to 2020.
 
     Takes the options of `export`, also by position.  `f` is the third parameter of old signatures and is not written.
@@ -268,20 +308,20 @@ OF_THE_CAPTURE = (
 
 
 def capture(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
+    model: Model,
+    args: object = (),
+    kwargs: Mapping[str, object] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_axes: Mapping[str, object] | None = None,
     dynamic: bool = False,
-    dynamic_shapes: Any = None,
-    capture: str = "auto",
+    dynamic_shapes: object = None,
+    capture: Capture = "auto",
     *,
-    training: TrainingMode | bool | Any = TrainingMode.EVAL,
-    mutated_state: str = "warn",
-    weights: Any = None,
-    progress: bool | Callable[..., Any] | None = None,
+    training: TrainingMode | bool | Named = TrainingMode.EVAL,
+    mutated_state: MutatedState = "warn",
+    weights: GivenWeights = None,
+    progress: Told = None,
 ) -> CapturedModel:
     """Capture `model` on the example arguments, for any number of files.
 
@@ -343,10 +383,10 @@ class CapturedModel:
 
     def to_onnx(
         self,
-        f: Any = None,
+        f: Destination = None,
         opset_version: int | None = None,
-        target: str = "onnx",
-        quantize: Any = None,
+        target: TargetName = "onnx",
+        quantize: Quantize = None,
         external_data: Where = None,
         verify: bool | list[Any] = False,
         **options: Any,

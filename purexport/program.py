@@ -5,55 +5,33 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import proto_schema as ps
-from proto_schema.records import dataclass
+from proto_schema.notebook import as_html, as_line
 from proto_schema.saveplan import SavePlan
 from purexport.frontends.core.structures import Path, Step, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor
+from purexport.progress import Progress
+from purexport.progress.bar import shown
 from purexport.runtime import forms, sessions
-from purexport.runtime.described import as_html, as_line
 from purexport.runtime.ir_models import IrModel
+from purexport.runtime.report import Report
+
+if TYPE_CHECKING:
+    import os
+
+    from typing_extensions import Unpack
+
+    from proto_schema.meter import Progress as SaveProgress
+    from proto_schema.saving import SaveOptions, Writable
 
 
-@dataclass
-class Report:
-    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks.
-
-    With `dynamic=True` there are also the axes of each input: the names of those that vary, and for each other axis its
-    size and the reason.
-    """
-
-    route: str = ""
-    reason: str = ""
-    opset: int = 0
-    rules: list[str] = field(default_factory=list)
-    decomposed: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    dynamic: dict[str, dict[int, str]] = field(default_factory=dict)
-    static: dict[str, dict[int, str]] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report as a dict that JSON can represent."""
-        return asdict(self)
-
-    def as_text(self) -> str:
-        """The report as text for people, one line per fact."""
-        lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
-        lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
-        for said, found in (("dynamic", self.dynamic), ("static", self.static)):
-            lines += [
-                f"{said}: {name} axis {axis} is {what}" for name, axes in found.items() for axis, what in axes.items()
-            ]
-        return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
-
-    def __str__(self) -> str:
-        return self.as_text()
+# what the stages and comparisons of this package ask of a program, and what completion does not offer
+_INTERNAL = ("constants", "feed", "made_from", "recording", "source", "tensors")
 
 
 class ONNXProgram:
@@ -78,6 +56,7 @@ class ONNXProgram:
         self._ir: IrModel | None = None
         self._sessions = sessions.Sessions()
         self.report = report or Report()
+        self.report.measure(model_proto)
         self.state = dict(state or {})
         self.written = list(written)
         self.constants = constants
@@ -85,19 +64,22 @@ class ONNXProgram:
         self.recording: Callable[[], torch.export.ExportedProgram | None] | None = None
         self._exported_program: torch.export.ExportedProgram | None = None
 
-    def made_from(self, model: Any, recorded: torch.export.ExportedProgram | None) -> ONNXProgram:
+    def made_from(self, model: object, recorded: torch.export.ExportedProgram | None) -> ONNXProgram:
         """The program itself, which knows what it was made from."""
         self._exported_program = recorded
         with contextlib.suppress(TypeError):  # of what there is no weak reference
             self.source = weakref.ref(model)
         return self
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_") and name not in _INTERNAL]
+
     def __repr__(self) -> str:
         return f"ONNXProgram({as_line(self.model_proto)})"
 
     def _repr_html_(self) -> str:
-        """The same in a notebook, as tables."""
-        return as_html(self.model_proto, self.report.as_text())
+        """The same in a notebook, as tables, with the report."""
+        return as_html(self.model_proto, "ONNXProgram", self.report._repr_html_())
 
     # The model ---------------------------------------------------------------------------------------------------
 
@@ -109,6 +91,7 @@ class ONNXProgram:
     @model_proto.setter
     def model_proto(self, model: ps.ModelProto) -> None:
         self._proto, self._ir = model, None
+        self.report.measure(model)
         self.release()
 
     @property
@@ -187,25 +170,35 @@ class ONNXProgram:
 
     def save(
         self,
-        destination: Any,
+        destination: str | os.PathLike[str] | Writable,
         *,
         include_initializers: bool = True,
         keep_initializers_as_inputs: bool = False,
-        **options: Any,
+        progress: bool | SaveProgress | None = None,
+        **options: Unpack[SaveOptions],
     ) -> None:
         """Write the model to a path or binary file; `options` are those of `proto_schema.save`.
 
         The first two options are those of torch.onnx: initializers can be left out of the file, or become its inputs.
+        `progress` is a function of (done, total), in bytes.  By default a save that takes longer than two seconds has a
+        line at a terminal or in a notebook; False: none; True: the log.
         """
-        ps.save(self._as_asked(include_initializers, keep_initializers_as_inputs), destination, **options)
+        proto = self._as_asked(include_initializers, keep_initializers_as_inputs)
+        if callable(progress):
+            ps.save(proto, destination, progress=progress, **options)
+            return
+        with shown(progress) as told:
+            stages = Progress(told, ("save",))
+            stages.at("save")
+            ps.save(proto, destination, progress=stages.bytes, **options)
 
     def plan(
         self,
-        destination: Any,
+        destination: str | os.PathLike[str] | Writable,
         *,
         include_initializers: bool = True,
         keep_initializers_as_inputs: bool = False,
-        **options: Any,
+        **options: Unpack[SaveOptions],
     ) -> SavePlan:
         """What `save` with the same arguments would write: files, tensors, disk space, memory.  Writes nothing."""
         return ps.plan(self._as_asked(include_initializers, keep_initializers_as_inputs), destination, **options)
@@ -216,7 +209,7 @@ class ONNXProgram:
 
     # Running -----------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """Run the model in onnxruntime on arguments as the model takes them; returns the outputs as tensors.
 
         Complex tensors are passed and returned in the form of `torch.view_as_real`; a sequence is a list of tensors.
@@ -227,13 +220,13 @@ class ONNXProgram:
         proto = self.model_proto
         return tuple(sessions.run(self._sessions.of(proto), self.feed(proto, args, kwargs)))
 
-    def call_reference(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call_reference(self, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """The same by onnx's reference evaluator.  Raises ImportError when onnx is not installed."""
         proto = self.model_proto
         return tuple(sessions.run_reference(proto, self.feed(proto, args, kwargs)))
 
     def compute_values(
-        self, value_names: Sequence[str], args: Any = (), kwargs: Mapping[str, Any] | None = None
+        self, value_names: Sequence[str], args: Iterable[object] = (), kwargs: Mapping[str, object] | None = None
     ) -> tuple[Any, ...]:
         """The values of these names in the file, of inputs, initializers and nodes, for the arguments of a call.
 
@@ -243,7 +236,7 @@ class ONNXProgram:
         with sessions.Sessions() as opened:
             return tuple(sessions.run(opened.open(proto), self.feed(proto, args, kwargs or {})))
 
-    def initialize_inference_session(self, initializer: Callable[[str | bytes], Any] | None = None) -> None:
+    def initialize_inference_session(self, initializer: Callable[[str | bytes], object] | None = None) -> None:
         """Make the session that calls use: `initializer` makes it of the model's bytes, or of a path where it is large.
 
         Without one it is a session on the CPU.
@@ -254,7 +247,9 @@ class ONNXProgram:
         """Let go of the session of onnxruntime; the next call makes a new one."""
         self._sessions.close()
 
-    def feed(self, proto: ps.ModelProto, args: Any, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def feed(
+        self, proto: ps.ModelProto, args: Iterable[object], kwargs: Mapping[str, object]
+    ) -> dict[str, torch.Tensor]:
         """The inputs of `proto` by name, for the arguments of a call; `proto` is the program's message, or like it.
 
         Raises ValueError for too few or too many of them.

@@ -26,7 +26,7 @@ from purexport.errors import ExportError
 from purexport.frontends.core.mode import select_model_mode_for_export
 from purexport.frontends.core.structures import tensors_in
 from purexport.options import Options, TrainingMode
-from purexport.pipeline import lowered
+from purexport.pipeline import Model, lowered
 from purexport.program import ONNXProgram
 from purexport.runtime.verification import expected_of, tolerance
 from purexport.stages.build import build_program
@@ -45,10 +45,10 @@ class _Fresh:
 
 
 def compare(
-    model: Any,
-    args: Any,
-    file_or_program: Any,
-    kwargs: Mapping[str, Any] | None = None,
+    model: Model | str | bytes | os.PathLike[str] | ps.ModelProto | ONNXProgram,
+    args: object,
+    file_or_program: str | bytes | os.PathLike[str] | ps.ModelProto | ONNXProgram,
+    kwargs: Mapping[str, object] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     *,

@@ -40,7 +40,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("capture", "script", ValueError, "capture='script' is not one of 'auto', 'trace', 'export'"),
     ("export_modules_as_functions", "all", ValueError, "neither a bool nor a set of module classes"),
     ("export_modules_as_functions", True, ValueError, "export_modules_as_functions needs an nn.Module"),
-    ("progress", 1.5, ValueError, "progress=1.5 is neither True nor a function"),
+    ("progress", 1.5, ValueError, "progress=1.5 is neither True, False nor a function"),
     ("custom_translation_table", {7: never}, TypeError, "custom_translation_table"),
     ("verify", (X,), ValueError, "verify=tuple is neither True, False nor a list of arguments, as in verify=[(x, y)]"),
     ("rtol", -1.0, ValueError, "rtol=-1.0 is not a number from 0 on"),

@@ -6,7 +6,11 @@ import io
 import logging
 import os
 import pty
+import re
 import sys
+import threading
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,8 @@ import purexport
 from proto_schema import meter
 from purexport import progress
 from purexport.cli.main import main
-from purexport.cli.progress import Line
-from purexport.progress import Pace, Progress, duration
+from purexport.progress import Pace, Progress, bar, duration
+from purexport.progress.bar import Line
 
 LINEAR = torch.nn.Linear(512, 512)
 
@@ -113,7 +117,7 @@ def test_the_line_is_drawn_over_itself_and_erased() -> None:
     line.erase()
     drawn = out.getvalue().split("\r")
     assert drawn[:3] == ["", "lower (3/6)", "save (6/6) "] and drawn[-1] == ""
-    assert drawn[-3].startswith("save 5 MB of 5 MB, ") and drawn[-2] == " " * len(drawn[-3].rstrip())
+    assert re.match(r"save \[#+\] 5 MB of 5 MB, ", drawn[-3]) and drawn[-2] == " " * len(drawn[-3].rstrip())
     assert 2 <= sum("MB of" in text for text in drawn) < 6
     widths = [len(text) for text in drawn[1:-1]]
     assert all(now >= len(before.rstrip()) for before, now in zip(drawn[1:-2], widths[1:], strict=True))
@@ -140,3 +144,48 @@ def test_people_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert b"\rcapture (1/6)" in text and b"\rsave" in text and text.endswith(b" \r") and text.isascii()
     printed = capsys.readouterr().out
     assert printed.startswith("wrote     m.onnx") and "\r" not in printed
+
+
+class Looked(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_long_is_drawn_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread looks at the clock, since a stage says nothing; a warning takes the place of the line."""
+    monkeypatch.setattr(sys, "stderr", out := Looked())
+    monkeypatch.setattr(bar, "_TICK", 0.01)
+    showwarning = warnings.showwarning
+    with bar.shown(None, 0.01) as tell:
+        assert callable(tell)
+        tell("capture", 1, 6)
+        while "capture (1/6)" not in out.getvalue():
+            time.sleep(0.01)
+        tell("save", 6, 6, done=10, total=10)
+    assert re.search(r"save \[#+\] 10 B of 10 B", out.getvalue())
+    assert out.getvalue().endswith("\r") and warnings.showwarning is showwarning
+    assert not [thread for thread in threading.enumerate() if thread.name == "purexport-progress"]
+
+
+@pytest.mark.parametrize("told", [False, True, plain])
+def test_what_was_asked_for_stays(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", out := Looked())
+    monkeypatch.setattr(bar, "DELAY", 0.0)
+    with bar.shown(told) as tell:
+        assert tell is told
+    purexport.export(LINEAR, (torch.ones(1, 512),), io.BytesIO(), progress=told)
+    assert "\r" not in out.getvalue()
+
+
+def test_nothing_is_drawn_for_what_is_short_or_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (Looked(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        purexport.export(torch.nn.ReLU(), (torch.ones(1),), io.BytesIO())
+        assert stream.getvalue() == ""
+    assert not bar.is_looked_at(None)
+
+
+def test_a_program_without_logging_sees_what_it_asked_for() -> None:
+    """The handler that does nothing is none that hears."""
+    assert any(isinstance(handler, logging.NullHandler) for handler in progress.LOGGER.handlers)
+    assert not progress._is_heard(logging.Logger("alone"))

@@ -62,7 +62,7 @@ FAULTS = [
     ),
     _fault(
         "global state",
-        "purexport/progress.py",
+        "purexport/options.py",
         "",
         "_count = 0\n\n\ndef _counted() -> None:\n    global _count\n    _count += 1",
         "test_layers.py::test_house_rules[purexport]",

@@ -140,7 +140,9 @@ ROOMS = {
         "proto_schema/{simplification,negative_sizes} cli/run_and_simplify",
     ),
     "text": _room(
-        "proto_schema/{text,printer,parser} proto_schema/syntax/*", "proto_schema/{text,parser}", "proto_schema/bundled"
+        "proto_schema/{text,printer,parser,notebook} proto_schema/syntax/*",
+        "proto_schema/{text,parser,messages}",
+        "proto_schema/bundled",
     ),
     "onnx": _room(
         "proto_schema/compat/* proto_schema/compat/modules/* proto_schema/compat/modules/{backend,reference}/*",
@@ -148,8 +150,8 @@ ROOMS = {
     ),
     # purexport
     "export": _room(
-        "purexport/{__init__,__main__,dtypes,lock,operators,options,pipeline,program,progress,version}",
-        "options captured progress export export_limits dtypes verification compat/program",
+        "purexport/{__init__,__main__,dtypes,lock,operators,options,pipeline,program,version} purexport/progress/*",
+        "options captured progress report export export_limits dtypes verification compat/program",
         "errors frontends/bad_input",
     ),
     "side_by_side": _room("purexport/side_by_side", "comparison/compare", "language/language_model"),
@@ -236,7 +238,9 @@ ROOMS = {
     "lowering.special": _rules("special"),
     "lowering.tensor": _rules("tensor"),
     "lowering.vision": _rules("vision"),
-    "runtime": _room("purexport/runtime/*", "verification compat/program comparison/compare", "cli/run_and_simplify"),
+    "runtime": _room(
+        "purexport/runtime/*", "report verification compat/program comparison/compare", "cli/run_and_simplify"
+    ),
     "comparison": _room("purexport/comparison/*", "comparison/compare"),
     "compat": _room(
         "purexport/symbolic_helper purexport/compat/* purexport/compat/patch/*",

@@ -26,7 +26,9 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
     graph = model.graph or ps.GraphProto()
     weights = list(graph.initializer)
     initialized = {tensor.name for tensor in weights}
-    types = {value.name: type_text(value.type) for value in (*graph.value_info, *graph.output)}
+    types: dict[str | bytes | None, str] = {
+        value.name: type_text(value.type) for value in (*graph.value_info, *graph.output)
+    }
     return {
         "ir_version": model.ir_version,
         "opset_import": {as_text(entry.domain) or "ai.onnx": entry.version for entry in model.opset_import},

@@ -166,10 +166,20 @@ class _Parser(argparse.ArgumentParser):
             options = [word for word in self._words if _OPTION.match(word)]
             unknown = [word for word in options if not any(name.startswith(word.partition("=")[0]) for name in known)]
             message = f"unrecognized arguments: {unknown[0]}" if unknown else message
+        program = self._program()
         option = _NO_OPTION.match(message)
         if option:
-            message += meant(option[1].partition("=")[0], known)
-        self.exit(2, f"{self.prog}: {shown(message)} ({self.prog} --help explains)\n")
+            word = option[1].partition("=")[0]
+            message = f"there is no option {word}{meant(word, known)}"
+        elif message.startswith(_UNKNOWN):
+            message = f"{message.removeprefix(_UNKNOWN)} is one argument too many"
+        self.exit(2, f"{program}: {shown(message)} ({program} --help explains)\n")
+
+    def _program(self) -> str:
+        """`purexport show`, also where the parser around the verbs finds a word that the verb does not know."""
+        verbs = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        verb = next((word for word in self._words if any(word in names for names in verbs)), "")
+        return f"{self.prog} {verb}".rstrip()
 
     def _options(self) -> Iterator[argparse.Action]:
         """Those of the verbs, too: the parser around them finds the words that no verb knows."""
@@ -181,9 +191,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: ('[^']*')")
-_NO_OPTION = re.compile(r"unrecognized arguments: (--[^ ]+)")
-
-
+_NO_OPTION = re.compile(r"unrecognized arguments: (--?[^ ]+)")
+_UNKNOWN = "unrecognized arguments: "
 _REQUIRED = "the following arguments are required"
 _OPTION = re.compile(r"--?[A-Za-z]")
 

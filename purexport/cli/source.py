@@ -141,7 +141,10 @@ def _make(found: Any, source: str) -> Any:
         raise UsageError(f"{source} is {_article(type(found).__name__)}, not a model, a model class or a factory")
     needed = _needed_arguments(found)
     if needed:
-        raise UsageError(f"{source} takes arguments ({', '.join(needed)}); name a function without arguments instead")
+        raise UsageError(
+            f"{source} takes arguments ({', '.join(needed)}); write a function without any that returns the model, "
+            f"def made(): return {found.__name__}(...), and name that one"
+        )
     with running(f"{source}()"):
         try:
             made: Any = found()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import proto_schema as ps
+from proto_schema.notebook import table
 from purexport.comparison.closeness import Difference
 from purexport.comparison.differing import TORCH
 from purexport.comparison.located import Blamed, Evidence, Judged
@@ -16,6 +17,7 @@ from purexport.comparison.repro import write_levels, write_reproducer
 from purexport.errors import ExportError
 
 _MOST_LAYERS = 40
+_MOST_ROWS = 20  # outputs in a notebook
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,25 @@ class Comparison:
     def __str__(self) -> str:
         return self.as_text()
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+    def __repr__(self) -> str:
+        lines = self.summary()
+        fault = f"; at fault: {self.node_name!r} ({self.op_type})" if self.node is not None else ""
+        return f"Comparison({lines[0] if lines else 'the file differs'}{fault})"
+
+    def _repr_html_(self) -> str:
+        """The outputs and the node to blame as a table, for notebooks."""
+        verdict = "agrees with" if self.agrees else "differs from"
+        rows = [("result", f"the file {verdict} {self.other} in {self.runtime}")]
+        rows += [("failure", self.failure)] if self.failure else []
+        ordered = sorted(self.outputs, key=lambda item: item.difference.close)
+        rows += [("output", f"{item.name}: {_said(item.difference, self.other)}") for item in ordered[:_MOST_ROWS]]
+        rows += [("outputs", f"{len(ordered) - _MOST_ROWS} more")] if len(ordered) > _MOST_ROWS else []
+        facts = (("at fault", self.cause), ("in torch", self.torchs))
+        return f"<b>Comparison</b>{table([*rows, *((title, text) for title, text in facts if text)])}"
+
 
 _FAULTS = {
     "file": "node",
@@ -184,6 +205,10 @@ _FAULTS = {
     "optimization": "an optimization of the runtime, around node",
     "rule": "what the export made, up to node",
 }
+
+
+def _said(difference: Difference, other: str) -> str:
+    return f"relative error {difference.error:.1e}" if difference.close else difference.against(other)
 
 
 def _facts(difference: Difference) -> dict[str, Any]:

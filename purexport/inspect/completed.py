@@ -22,6 +22,7 @@ from proto_schema.helper import find_min_ir_version_for, make_opsetid, make_tens
 from proto_schema.inference.alone import infer_node_outputs
 from proto_schema.inference.walk import InferenceError
 from proto_schema.onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -74,7 +75,8 @@ def additions(model: ModelProto) -> Additions:
 
 def _opsets(model: ModelProto, found: Additions) -> list[OperatorSetIdProto]:
     """The opsets of the model, with those that its nodes need; also its IR version."""
-    nodes = [node for graph in (model.graph, *model.functions) if graph is not None for node in _all(graph.node)]
+    bodies: list[GraphProto | FunctionProto | None] = [model.graph, *model.functions]
+    nodes = [node for body in bodies if body is not None for node in _all(body.node)]
     given = {canonical(item.domain or "") for item in model.opset_import}
     own = {function.domain for function in model.functions}
     for domain in dict.fromkeys(["", *(canonical(node.domain or "") for node in nodes)]):

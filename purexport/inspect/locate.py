@@ -6,15 +6,20 @@ A byte of a weight is counted in the tensor's own terms: which value, at which i
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import proto_schema as ps
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries, tensors
+from proto_schema.fields import field_of
 from proto_schema.graphs.names import as_text
+from proto_schema.graphs.similar import similar
 from proto_schema.onnx import TensorProto
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.values import type_and_dims
+from purexport.inspect.values import keys_of, type_and_dims
+
+_NAMED = ("initializer", "input", "output", "value_info", "node", "t")  # fields whose messages people know by name
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,38 @@ def locate(source: Bytes, offset: int) -> Location:
         if offset < found.body:
             break
     return Location(offset, tuple(chain), _part(at, offset), _detail(source, chain, offset))
+
+
+def is_path(source: Bytes, text: str) -> bool:
+    """Whether a text begins as a path does, with a field of the message; otherwise it may be a name in the file."""
+    first = re.match(r"\w*", text)
+    return text[:1] in ("*", "?", "") or bool(first and field_of(source.root, first[0]))
+
+
+def named(source: Bytes, name: str) -> list[Element]:
+    """The tensors, values and nodes of this name, and the node whose result it is; below a tensor its fields.
+
+    Raises ValueError where there is none; it names similar ones.
+    """
+    elements = [child for top in source.children(source.whole()) if top.step == "graph" for child in source.walk(top)]
+    found: list[Element] = []
+    known: set[str] = set()
+    for element in elements:
+        if element.field is None or element.field.name not in _NAMED or element.message is None:
+            continue
+        keys = [key for key in keys_of(source, element) if isinstance(key, str)]
+        known.update(keys)
+        if name in keys:
+            found.append(element)
+            found += source.children(element) if element.message is TensorProto else ()
+    if not found:
+        close = similar(name, known)
+        near = f"; similar names are {', '.join(map(ascii, close))}" if close else ""
+        raise ValueError(
+            f"no path: {source.root.__qualname__} has no field {name!r}, and nothing in the file has this name{near}; "
+            'write a path as in graph.initializer["fc.weight"].raw_data'
+        )
+    return found
 
 
 def owners(model_path: str, data_name: str, offset: int) -> list[Owner]:

@@ -12,10 +12,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import nn
 
+from proto_schema.saving import Where
 from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
 from purexport.language.adapters import CHOICES, adapters_as, make_inputs, without_wrapper
@@ -49,9 +51,10 @@ from purexport.language.folder import (
 from purexport.language.quantized import quantization_for, quantized
 from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import Decoder, decoder_of
-from purexport.options import Options
+from purexport.options import Options, Quantize
 from purexport.program import ONNXProgram
-from purexport.progress import FOLDER_STAGES, Progress
+from purexport.progress import FOLDER_STAGES, Progress, Told
+from purexport.progress.bar import shown
 from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
@@ -66,21 +69,21 @@ _UNCOMPARED = (
 
 
 def language_model(
-    model_or_folder: Any,
+    model_or_folder: nn.Module | str | os.PathLike[str],
     out: str | os.PathLike[str],
-    target: str = "onnx",
+    target: Literal["onnx", "onnxruntime", "onnxruntime-genai"] = "onnx",
     opset_version: int | None = None,
     *,
-    cache: str | None = "dynamic",
+    cache: Literal["dynamic", "static"] | None = "dynamic",
     max_length: int | None = None,
     last_logits: bool = False,
-    lora: str | None = None,
+    lora: Literal["merge", "inputs"] | None = None,
     dtype: str | torch.dtype | None = None,
     inputs: Mapping[str, torch.Tensor] | None = None,
     verify: bool = False,
-    external_data: Any = None,
-    progress: Any = None,
-    quantize: Any = None,
+    external_data: Where = None,
+    progress: Told = None,
+    quantize: Quantize = None,
     trust_remote_code: bool = False,
 ) -> LanguageModelReport:
     """Write a language model to the folder `out`, with what runtimes need beside it; returns a report.
@@ -127,6 +130,45 @@ def language_model(
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
     logits that differ.
     """
+    with shown(progress) as told:
+        return _written(
+            model_or_folder,
+            out,
+            target,
+            opset_version,
+            cache=cache,
+            max_length=max_length,
+            last_logits=last_logits,
+            lora=lora,
+            dtype=dtype,
+            inputs=inputs,
+            verify=verify,
+            external_data=external_data,
+            progress=told,
+            quantize=quantize,
+            trust_remote_code=trust_remote_code,
+        )
+
+
+def _written(
+    model_or_folder: Any,
+    out: str | os.PathLike[str],
+    target: str,
+    opset_version: int | None,
+    *,
+    cache: str | None,
+    max_length: int | None,
+    last_logits: bool,
+    lora: str | None,
+    dtype: str | torch.dtype | None,
+    inputs: Mapping[str, torch.Tensor] | None,
+    verify: bool,
+    external_data: Where,
+    progress: Told,
+    quantize: Quantize,
+    trust_remote_code: bool,
+) -> LanguageModelReport:
+    """The folder, as `language_model` documents it."""
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
     _refuse_options(cache, max_length, target, lora)
@@ -187,7 +229,7 @@ def language_model(
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
         told.at("save")
-        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
+        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes or False)
         write_files(place, files)
     report.warnings += remarks
     report.files = [MODEL_FILE, *files]

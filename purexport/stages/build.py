@@ -15,8 +15,9 @@ from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.output_axes import name_output_axes
 from purexport.graph.passes.statistics import keep_statistics_apart
-from purexport.program import ONNXProgram, Report
+from purexport.program import ONNXProgram
 from purexport.progress import say
+from purexport.runtime.report import AS_EXAMPLE, Report
 from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
 
@@ -54,8 +55,6 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
         found = printer.origins(graph, run.model, parameters, lines=onnx.pure.captured.scripted)
         (options.verbose if callable(options.verbose) else say)(printer.graph_text(proto, found))
     report = _report(run, onnx, proto)
-    if options.report:
-        say(report.as_text())
     state = onnx.pure.state
     constants = run.constants if run.numbers else None
     # where weights come from elsewhere, torch's program holds what stood for them
@@ -74,17 +73,17 @@ def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:
         sorted(lowered.decomposed),
         [*onnx.pure.remarks, *lowered.remarks],
     )
-    if run.options.dynamic:
-        assert proto.graph is not None
-        names = [item.name for item in onnx.pure.graph.inputs if item.kind == "user"]
-        found = run.free_axes or FreeAxes()
-        for item in proto.graph.input:
-            shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
-            for axis, dim in enumerate(shape.dim if shape is not None and item.name in names else ()):
-                name = item.name or ""
-                if dim.dim_param:
-                    report.dynamic.setdefault(name, {})[axis] = dim.dim_param
-                else:
-                    reason = found.static.get(name, {}).get(axis, "the model fixes its size")
-                    report.static.setdefault(name, {})[axis] = f"{dim.dim_value}: {reason}"
+    names = [item.name for item in onnx.pure.graph.inputs if item.kind == "user"]
+    found = (run.free_axes or FreeAxes()) if run.options.dynamic else None
+    for item in proto.graph.input:
+        shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
+        for axis, dim in enumerate(shape.dim if shape is not None and item.name in names else ()):
+            name = item.name or ""
+            if dim.dim_param:
+                report.dynamic.setdefault(name, {})[axis] = dim.dim_param
+            else:
+                reason = (
+                    AS_EXAMPLE if found is None else found.static.get(name, {}).get(axis, "the model fixes its size")
+                )
+                report.static.setdefault(name, {})[axis] = f"{dim.dim_value}: {reason}"
     return report

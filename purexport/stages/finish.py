@@ -7,6 +7,7 @@ from typing import Any
 
 from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.targets import judge
+from proto_schema.units import counted
 from purexport.compat.past_options import arguments_of
 from purexport.errors import VerificationError
 from purexport.frontends.core.mode import copied, select_model_mode_for_export
@@ -32,7 +33,17 @@ def verify_program(run: Run, program: ONNXProgram, onnx: Onnx) -> ONNXProgram:
         for place, given in enumerate(options.verified_arguments):
             _verified(run, program, onnx, arguments_of(run.model, given, None), bounds, f"verify[{place}]: ")
     program.release()
+    program.report.verified = verified_on(len(options.verified_arguments), bounds)
     return program
+
+
+def verified_on(others: int, bounds: Tolerance) -> str:
+    """What was compared, for the report: the example, and how many calls beside it."""
+    more = f" and on {counted(others, 'more call')}" if others else ""
+    return (
+        f"the file gives torch's results in onnxruntime on the example{more} (rtol={bounds.rtol:g}, "
+        f"atol={bounds.atol:g})"
+    )
 
 
 def _verified(
@@ -83,7 +94,7 @@ def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:
     run.progress.at("save")
     where = options.external_data if options.external_data is not None else options.use_external_data_format or None
     stored: dict[str, Any] = {"shard_size": options.shard_size, "archive": options.archive, "resume": options.resume}
-    program.save(f, external_data=where, progress=run.progress.bytes, overwrite=options.overwrite, **stored)
+    program.save(f, external_data=where, progress=run.progress.bytes or False, overwrite=options.overwrite, **stored)
     return program
 
 

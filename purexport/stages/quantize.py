@@ -42,6 +42,7 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
         return program
     from proto_schema.quantization import quantize
 
+    run.progress.at("quantize")
     before = program.model_proto
     if asked.activations is not None:
         return _calibrated(run, program, asked)
@@ -71,6 +72,7 @@ def _calibrated(run: Run, program: ONNXProgram, asked: Quantization) -> ONNXProg
     program.model_proto = made.model
     if run.options.verifies:
         program.report.warnings.append(_cost(run, program, before, options.type))
+        program.report.verified += ", before the quantization"
     return program
 
 
@@ -165,3 +167,4 @@ def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantizat
         verify_files(program, meant, copies, keywords, bounds, where)
     program.release()
     meant.release()
+    program.report.verified += ", before the quantization; afterwards those of its codes as floats"

@@ -23,12 +23,13 @@ from purexport.compat.past_options import arguments_of
 from purexport.compat.symbolic.rules import custom_rules
 from purexport.errors import ExportError
 from purexport.frontends.choose import check_choice
+from purexport.frontends.core.calls import refuse_unfit
 from purexport.frontends.core.free_axes import FreeAxes
 from purexport.frontends.core.request import NumbersHeldError
 from purexport.graph.passes import outline
 from purexport.lock import alone
 from purexport.options import Options
-from purexport.progress import Progress
+from purexport.progress import QUANTIZED_STAGES, STAGES, Progress
 from purexport.weights.model.attach import Attached, with_values
 
 T = TypeVar("T")
@@ -111,9 +112,10 @@ def opened(
     """
     check_choice(options.capture)
     outline.check_wanted(options.export_modules_as_functions, model, options.opset)
-    progress = Progress(options.progress)
+    progress = Progress(options.progress, STAGES if options.quantize is None else QUANTIZED_STAGES)
     arguments = arguments_of(model, args, kwargs)
     _refuse_odd(arguments)
+    refuse_unfit(model, *arguments)
     opset = options.opset
     functions = Functions() if memory is None else memory.functions
     with (

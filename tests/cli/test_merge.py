@@ -52,7 +52,7 @@ def test_dry_run_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--map", "y"], "--map y: write an output and an input with a colon between"),
         (["--map", "q:x", "--prefix", "a_"], "the first graph has no output 'a_q'"),
-        (["--map", "y:x"], "both graphs have these edge names: "),
+        (["--map", "y:x"], "; --prefix a_ --prefix b_ goes before the names of the two"),
         (["--prefix", "a", "--prefix", "b", "--prefix", "c"], "--prefix: give it once"),
     ],
 )

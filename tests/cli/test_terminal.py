@@ -18,7 +18,7 @@ import torch
 
 import proto_schema as ps
 from purexport.cli.main import main
-from purexport.cli.warned import in_our_words
+from purexport.frontends.trace.tracer_warnings import in_our_words
 from tests.inspect.test_tree import SAMPLE_BYTES, sample_model
 
 ROOT = Path(__file__).parents[2]
@@ -310,7 +310,7 @@ class Net(torch.nn.Module):
 WARNED = [
     "purexport export: warning: net.py:7: first second",
     "purexport export: warning: net.py:8: the code decides on the content of a tensor, and the file has only the "
-    "way that the example took (torch.where, torch.cond or a script keeps both)",
+    "way that the example took; script it or use torch.cond or torch.where, which keep both",
 ]
 WARNING = ["export", "net.py:Net", "--input", "x=float32[2]", "--capture", "trace", "-o", "m.onnx"]
 

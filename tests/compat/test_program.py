@@ -187,7 +187,13 @@ def test_it_says_what_it_is() -> None:
     many = purexport.export(lambda *xs: xs[0] + 1, tuple(X for _ in range(12)), capture="trace")
     assert "4 more -> " in repr(many)
     page = program._repr_html_()
-    assert "<td>float32[2*n, 2]</td>" in page and "Gemm 2, " in page and "route: trace" in page
+    assert "output_1: float32[2*n, 2]</td>" in page and "Gemm 2, " in page and "trace (asked for)</td>" in page
+    assert "_proto" not in dir(program) and {"save", "report", "model_proto"} <= {*dir(program)}
+    graph = program.model_proto.graph
+    for message in (program.model_proto, graph, graph.node[0], graph.input[0], graph.initializer[0]):
+        page = message._repr_html_()
+        assert page.startswith(f"<b>{type(message).__name__}</b>") and page.endswith("</table>")
+        assert len(repr(message)) < 1500
     assert str(program.report) == program.report.as_text()
 
 

@@ -23,6 +23,10 @@ def main() -> list[Any]:
     program = purexport.export(model, (x,), dynamo=True, optimize=True, input_names=["x"], dynamic_axes={"x": {0: "n"}})
     assert_type(program, purexport.ONNXProgram)
     graph = program.model_proto.graph
+    assert_type(graph, ps.GraphProto)
+    assert_type(graph.node[0], ps.NodeProto)
+    assert_type(ps.loads(b"").graph, ps.GraphProto)
+    assert_type(ps.GraphProto().node.add(op_type="Relu"), ps.NodeProto)
     seen: list[Any] = [node.op_type for node in graph.node]
     seen += [dim.dim_param or dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim]
     seen += [item.name for item in graph.initializer]
@@ -52,4 +56,8 @@ def mistakes(model: torch.nn.Module, x: torch.Tensor) -> None:
     """What a type checker finds; nobody calls it."""
     purexport.export(model, x, inptu_names=["x"])  # type: ignore[call-arg]
     purexport.export(model, x, dynamic="yes")  # type: ignore[arg-type]
+    purexport.export(model, x, capture="tracing")  # type: ignore[arg-type]
+    purexport.export(model, x, mutated_state="ignore")  # type: ignore[arg-type]
+    purexport.export(model, x, 5)  # type: ignore[arg-type]
+    purexport.language_model(model, "out", "tensorrt")  # type: ignore[arg-type]
     purexport.patch().undoes()  # type: ignore[attr-defined]

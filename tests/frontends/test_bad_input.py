@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import random
@@ -41,6 +42,11 @@ class Strange(nn.Module):
         return torch.linalg.eigvals(x @ x.T).abs()
 
 
+class Two(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a + b
+
+
 # what is wrong, the export, the documented type, what the text must say
 BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("args of a wrong shape, trace", {"args": (torch.ones(2, 5),), "capture": "trace"}, purexport.ExportError, "args"),
@@ -77,6 +83,18 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("axis out of range", {"input_names": ["x"], "dynamic_axes": {"x": {2: "n"}}}, ValueError, "'x' has 2 axes"),
     ("operators without a form in ONNX", {"model": Strange()}, purexport.UnsupportedOperatorError, "poisson"),
     ("no model", {"model": 5}, TypeError, "callable"),
+    ("a path as the model", {"model": "net.pt"}, TypeError, "the path 'net.pt', which is not callable; load it first"),
+    ("weights as the model", {"model": model().state_dict()}, TypeError, "weights=state_dict"),
+    ("a class as the model", {"model": nn.ReLU}, TypeError, r"the class ReLU; give an object of it, as in ReLU\(\)"),
+    ("the example first", {"model": (EXAMPLE,), "args": model()}, TypeError, "the model comes first"),
+    (
+        "no example",
+        {"args": ()},
+        purexport.ExportError,
+        r"Sequential.forward\(input\): missing .*input",
+    ),
+    ("a list of arguments", {"model": Two(), "args": [EXAMPLE, EXAMPLE]}, purexport.ExportError, r"args=\(a, b\)"),
+    ("sizes for an example", {"args": (2, 4)}, purexport.ExportError, r"torch.randn\(2, 4\)"),
 ]
 BAD_EXPORT_NAMES = [name for name, *_ in BAD_EXPORTS]
 
@@ -91,6 +109,48 @@ def test_bad_export(name: str, options: dict[str, Any], kind: type[Exception], t
         export(**options, f=target)
     assert target.read_bytes() == before
     assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+# args and f that are in each other's place, what the error says
+SWAPPED: list[tuple[Any, Any, str]] = [
+    ("m.onnx", EXAMPLE, "the example comes second and the path third"),
+    (Path("m.onnx"), (EXAMPLE,), "the example comes second and the path third"),
+    ("m.onnx", None, "comes before the path"),
+    (EXAMPLE, EXAMPLE, "several arguments of the model are one tuple"),
+]
+
+
+@pytest.mark.parametrize(("args", "f", "text"), SWAPPED)
+def test_swapped_arguments(args: Any, f: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        purexport.export(model(), args, f)
+
+
+def _with_more(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(self: Any, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = function(self, x, x)
+        return result
+
+    return call
+
+
+class Decorated(nn.Module):
+    @_with_more
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+class Hooked(Two):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_pre_hook(lambda module, args: (args[0], args[0]))
+
+
+@pytest.mark.parametrize("kind", [Decorated, Hooked])
+def test_what_runs_is_not_refused_by_its_signature(kind: type[nn.Module]) -> None:
+    """Something else than the signature says what the model takes."""
+    assert purexport.export(kind(), (EXAMPLE,)).report.nodes == 1
 
 
 def test_every_unsupported_operator_is_listed_with_its_line() -> None:

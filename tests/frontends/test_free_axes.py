@@ -228,7 +228,8 @@ def test_an_axis_that_a_stage_refuses_is_static(monkeypatch: pytest.MonkeyPatch)
 def test_names_of_the_user_go_before() -> None:
     program = purexport.export(lambda x, y: x + y, (X, Y), dynamic=True, dynamic_axes={"y": {0: "n"}})
     assert program.report.dynamic == {"x": {0: "n", 1: "x_dim_1"}, "y": {0: "n", 1: "x_dim_1"}}
-    assert "dynamic: x axis 0 is n" in program.report.as_text()
+    assert "dynamic: x axis 0 is n" in program.report.as_text(rules=True)
+    assert "dynamic: x, y axis 0 is n, axis 1 is x_dim_1" in program.report.as_text()
 
 
 def test_a_model_without_values_is_left_to_torch_export() -> None:

@@ -336,7 +336,7 @@ def test_held_by_a_large_example(name: str) -> None:
     """A large example is halved, not doubled."""
     function, held = LARGE[name]
     program = purexport.export(function, (torch.zeros(640, 1024),), dynamic_axes={"x": {0: "n"}}, capture="trace")
-    said = [text for text in program.report.warnings if "axis 'n' was declared dynamic, but the model holds it" in text]
+    said = [text for text in program.report.warnings if "axis 'n' was declared dynamic, but the model fixes it" in text]
     assert len(said) == held
 
 

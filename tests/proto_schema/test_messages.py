@@ -6,6 +6,7 @@ import array
 import copy
 import linecache
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -347,3 +348,55 @@ def test_memory_that_runs_out_is_no_fault_of_a_field(write: Any) -> None:
 
     with pytest.raises(MemoryError):
         write(ps.AttributeProto(i=Spent()))  # type: ignore[arg-type]
+
+
+def test_lists_of_messages_have_add() -> None:
+    """As protobuf's have it; all else is a list's."""
+    graph = ps.GraphProto()
+    node = graph.node.add(op_type="Relu", input=["x"])
+    graph.node.extend([ps.NodeProto(op_type="Tanh")])
+    assert graph.node[0] is node and [item.op_type for item in graph.node] == ["Relu", "Tanh"]
+    assert (
+        isinstance(graph.node, list)
+        and graph.node == list(graph.node)
+        and ps.GraphProto.FromString(graph.SerializeToString()) == graph
+    )
+    graph.node[0].attribute.add(name="alpha").ints.append(1)
+    shape = ps.TensorShapeProto()
+    shape.dim.add(dim_param="n")
+    assert graph.node[0].attribute[0].ints == [1] and shape.dim[0].dim_param == "n"
+    with pytest.raises(TypeError, match="op_typ"):
+        graph.node.add(op_typ="Relu")
+    assert type(pickle.loads(pickle.dumps(graph.node))) is list and len(graph.node) == 2
+
+
+def test_what_is_assigned_to_a_list_of_messages_is_copied() -> None:
+    graph, nodes = ps.GraphProto(), [relu()]
+    graph.node = nodes
+    nodes.append(relu())
+    assert len(graph.node) == 1 and graph.node[0] is nodes[0]
+
+
+def test_a_repr_has_few_characters_whatever_is_inside() -> None:
+    deep = ps.GraphProto(name="inner")
+    for _ in range(60):
+        deep = ps.GraphProto(
+            node=[ps.NodeProto(name="n" * 500, attribute=[ps.AttributeProto(name="body", g=deep)])] * 40
+        )
+    model = ps.ModelProto(graph=deep, doc_string="d" * 10**6)
+    assert len(repr(model)) < 600 and "999840 more characters" in repr(model)
+    assert "node: 40" in repr(ps.ModelProto(graph=deep))
+    assert repr(ps.AttributeProto(type=7)) == "AttributeProto(type=INTS)"
+    assert repr(ps.ModelProto(graph=5)) == "ModelProto(graph=5)"  # type: ignore[arg-type]
+
+
+def test_html_escapes_what_a_file_says() -> None:
+    graph = ps.GraphProto(name="<b>", input=[ps.ValueInfoProto(name="<script>")], node=[ps.NodeProto(op_type="<i>")])
+    for message in (ps.ModelProto(graph=graph), graph, graph.node[0], graph.input[0], ps.TensorProto(name="<script>")):
+        page = message._repr_html_()
+        assert not re.search("<(script|i|b>[^A-Z])", page), page
+
+
+def test_dir_shows_fields_and_methods() -> None:
+    assert {"op_type", "input", "ByteSize"} <= {*dir(relu())} and not [name for name in dir(relu()) if name[0] == "_"]
+    assert dir(ps) == sorted({*ps.__all__})

@@ -15,13 +15,14 @@ from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
-from purexport.cli.progress import shown
+from purexport.cli.examples import refuse_missing
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
 from purexport.cli.streams import add_force, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
+from purexport.progress.bar import shown
 
 if TYPE_CHECKING:
     from purexport.program import ONNXProgram
@@ -212,13 +213,15 @@ def _exported(
     import purexport
 
     model = load_model(args.source, meta=args.meta)
+    if not args.example:
+        refuse_missing(model, args.source, specs, kwargs)
     weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
     inputs: tuple[Any, ...] = tuple(spec.make(generator) for spec in specs)
     if args.example:
         inputs, keywords = load_example(args.example)
         kwargs = {**keywords, **kwargs}
-    with shown() as progress, running(f"the export of {args.source}"), _known_axes():
+    with shown(delay=0) as progress, running(f"the export of {args.source}"), _known_axes():
         return purexport.export(
             model,
             inputs,

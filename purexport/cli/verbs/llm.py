@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Literal
 
-from purexport.cli.progress import shown
 from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
+from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
-_CACHES = {"dynamic": "dynamic", "static": "static", "none": None}
+_CACHES: dict[str, Literal["dynamic", "static"] | None] = {"dynamic": "dynamic", "static": "static", "none": None}
 DTYPES = ("float32", "float16", "bfloat16")
 
 _EXAMPLES = """\
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.model import language_model
 
-    with shown() as progress:
+    with shown(delay=0) as progress:
         report = language_model(
             args.folder,
             args.output,

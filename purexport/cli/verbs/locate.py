@@ -14,7 +14,7 @@ from purexport.cli.verbs.inspect import clipped, field_facts, root_class
 from purexport.cli.verbs.show import table
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.hexview import around
-from purexport.inspect.locate import Location, locate, owners
+from purexport.inspect.locate import Location, is_path, locate, named, owners
 from purexport.inspect.paths import find
 from purexport.inspect.values import text_of
 
@@ -25,18 +25,20 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "locate",
-        help="say which field contains a byte, or where a field is",
-        description="Say which field contains a byte and which messages are around it, or where the fields of a path "
-        "are in the file. With --data the offset is in a file of external data, and the answer is the tensor "
-        "that is stored there.",
+        help="say which field contains a byte, or where a field or a name is",
+        description="Say which field contains a byte and which messages are around it, or where the fields of a path, "
+        "or what has a name, are in the file. With --data the offset is in a file of external data, and the answer is "
+        "the tensor that is stored there.",
         epilog="examples:\n"
         "  purexport locate m.onnx 0x1f3a\n"
         "  purexport locate m.onnx 'graph.initializer[\"fc.weight\"].raw_data'\n"
+        "  purexport locate m.onnx fc.weight\n"
         "  purexport locate m.onnx 4096 --data m.onnx.data",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
-    add("place", metavar="OFFSET-or-PATH", help='as in 0x1f3a, 7994, or graph.initializer["fc.weight"].raw_data')
+    place = 'as in 0x1f3a, 7994, graph.initializer["fc.weight"].raw_data, or the name of a tensor: fc.weight'
+    add("place", metavar="OFFSET-or-PATH", help=place)
     add("--data", metavar="NAME", help="the offset counts in this data file, named as in the model or by its path")
     add("--root", metavar="NAME", default="ModelProto", help="the message that the file holds (default: ModelProto)")
     add("--json", action="store_true", help="the same as JSON")
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         return _in_data_file(args, offset)
     source = Bytes(args.file, root_class(args.root))
     if offset is None:
-        found = find(source, args.place)
+        found = find(source, args.place) if is_path(source, args.place) else named(source, args.place)
         facts: Any = [field_facts(source, element) for element in found]
         lines = _table(source, found)
     else:

@@ -56,17 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.prefix) > 2:
         raise UsageError("--prefix: give it once for the first model, and once more for the second")
     prefixes = [*args.prefix, None, None]
-    merged = ps.compose.merge_models(
-        ps.load(args.first),
-        ps.load(args.second),
-        pairs,
-        inputs=_names(args.inputs),
-        outputs=_names(args.outputs),
-        prefix1=prefixes[0],
-        prefix2=prefixes[1],
-        producer_name="purexport",
-        producer_version=None,
-    )
+    merged = _merged(args, pairs, prefixes)
     facts = _facts(merged, args.output, args.dry_run)
     if not args.dry_run:
         _save(merged, args)
@@ -74,6 +64,23 @@ def run(args: argparse.Namespace) -> int:
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(safe, _lines(facts)))
     report_stream(args.output).write(text + "\n")
     return 0
+
+
+def _merged(args: argparse.Namespace, pairs: list[tuple[str, str]], prefixes: Sequence[str | None]) -> ps.ModelProto:
+    try:
+        return ps.compose.merge_models(
+            ps.load(args.first),
+            ps.load(args.second),
+            pairs,
+            inputs=_names(args.inputs),
+            outputs=_names(args.outputs),
+            prefix1=prefixes[0],
+            prefix2=prefixes[1],
+            producer_name="purexport",
+            producer_version=None,
+        )
+    except ps.compose.OverlapError as error:
+        raise UsageError(f"{error.found}; --prefix a_ --prefix b_ goes before the names of the two") from None
 
 
 def _save(model: ps.ModelProto, args: argparse.Namespace) -> None:

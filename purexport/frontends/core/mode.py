@@ -14,7 +14,7 @@ import torch
 from purexport.errors import ExportError
 from purexport.frontends.core.attributes import attributes_kept
 from purexport.frontends.core.structures import mapped
-from purexport.options import TrainingMode, training_mode
+from purexport.options import Named, TrainingMode, training_mode
 from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.flexible_attention import plain_flexible_attention
 
@@ -38,7 +38,7 @@ def exporting() -> Iterator[None]:
 
 
 @contextmanager
-def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -> Iterator[None]:
+def select_model_mode_for_export(model: object, mode: TrainingMode | bool | Named | None) -> Iterator[None]:
     """Set the `mode` of `model`, and restore the mode of each of its modules afterwards, also after an error."""
     mode = training_mode(mode)
     if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:

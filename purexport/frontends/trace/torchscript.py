@@ -38,6 +38,7 @@ from purexport.frontends.trace import (
 )
 from purexport.frontends.trace.nodes import inputs_behind, is_size
 from purexport.frontends.trace.reader import Reader
+from purexport.frontends.trace.tracer_warnings import in_our_words
 from purexport.torch_patches.batched import batched_calls_handed_to
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.conversions import Namespace, conversions_recorded
@@ -187,9 +188,9 @@ def trace(
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
     # noted for the report, and passed on; a loop over layers repeats them
-    once = {(str(warning.message), warning.filename, warning.lineno): warning for warning in caught}
-    for warning in once.values():
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    once = {(_text(warning), warning.filename, warning.lineno): warning for warning in caught}
+    for (text, path, line), warning in once.items():
+        warnings.warn_explicit(text if _is_tracers(warning) else warning.message, warning.category, path, line)
     notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
     asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
     if visible.has_batched:  # the numbers that such functions got are not among these
@@ -471,6 +472,11 @@ def _has_other_form(function: Any, name: str) -> bool:
 
 def _is_tracers(warning: warnings.WarningMessage) -> bool:
     return issubclass(warning.category, TracerWarning)
+
+
+def _text(warning: warnings.WarningMessage) -> str:
+    text = str(warning.message)
+    return in_our_words(text) if _is_tracers(warning) else text
 
 
 def _is_of_rows(warning: warnings.WarningMessage) -> bool:

@@ -170,11 +170,11 @@ def shifted(x: Tensor, y: Tensor, axis: int) -> Tensor:
 def test_a_derived_dimension_follows_in_a_trace(axis: int, held: str, dims: Any, other: tuple[int, int]) -> None:
     """The trace is tried at sizes that fit the declaration, which shows what follows from them."""
     shapes = ({0: N, 1: "m"}, {0: N + 1, 1: "m"}, None)
-    with pytest.warns(UserWarning, match=f"{held} was declared dynamic, but the model holds it"):
+    with pytest.warns(UserWarning, match=f"{held} was declared dynamic, but the model fixes it"):
         program = purexport.export(
             shifted, (X, _random(5, 3), axis), dynamic_shapes=shapes, capture="trace", input_names=["x", "y"]
         )
-    said = [text for text in program.report.warnings if "declared apart" in text or "model holds it" in text]
+    said = [text for text in program.report.warnings if "declared apart" in text or "model fixes it" in text]
     assert len(said) == 1 + (axis == 0), said
     graph = program.model_proto.graph
     assert graph is not None

@@ -10,22 +10,24 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from proto_schema.units import size_text
 
+Told: TypeAlias = bool | Callable[..., object] | None  # what `progress=` may be
 STAGES = ("capture", "functionalize", "lower", "build", "verify", "save")
+QUANTIZED_STAGES = ("capture", "functionalize", "lower", "build", "verify", "quantize", "save")
 FOLDER_STAGES = ("capture", "functionalize", "lower", "build", "save", "verify")  # what is verified is the folder
 PAUSE = 5.0  # seconds between two lines of a log
 
 
 class Progress:
-    """`progress`: None, True (which logs), or a function as above.  Raises ValueError for anything else."""
+    """`progress`: None or False (nothing), True (the log), or a function as above.  Raises ValueError for others."""
 
-    def __init__(self, told: Any, stages: Sequence[str] = STAGES) -> None:
+    def __init__(self, told: Told, stages: Sequence[str] = STAGES) -> None:
         if told not in (None, False, True) and not callable(told):
-            raise ValueError(f"progress={told!r} is neither True nor a function of (stage, number, stages)")
-        self._tell: Callable[..., object] | None = Log() if told is True else told or None
+            raise ValueError(f"progress={told!r} is neither True, False nor a function of (stage, number, stages)")
+        self._tell: Callable[..., object] | None = Log() if told is True else told if callable(told) else None
         self._stages = stages
 
     def at(self, stage: str) -> None:
@@ -98,10 +100,22 @@ class Log:
             say(f"export: {stage} ({number}/{stages}) {self._pace.text(done, total)}")
 
 
+LOGGER = logging.getLogger("purexport")
+LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging hears of nothing that it did not ask
+
+
 def say(text: str) -> None:
     """Log what the user asked to see: at level INFO, and on stderr where the program has not set up logging."""
-    logger = logging.getLogger("purexport")
-    if logger.hasHandlers():
-        logger.info(text)
+    if _is_heard(LOGGER):
+        LOGGER.info(text)
     elif logging.lastResort is not None:
-        logging.lastResort.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
+        logging.lastResort.handle(LOGGER.makeRecord(LOGGER.name, logging.INFO, __file__, 0, text, (), None))
+
+
+def _is_heard(logger: logging.Logger | None) -> bool:
+    """Whether a handler of the program gets what is logged."""
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
