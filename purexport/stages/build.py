@@ -14,6 +14,7 @@ from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.output_axes import name_output_axes
+from purexport.graph.passes.size_vectors import sizes_as_vectors
 from purexport.graph.passes.statistics import keep_statistics_apart
 from purexport.program import ONNXProgram
 from purexport.progress import say
@@ -28,6 +29,8 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     """
     options, graph = run.options, onnx.graph
     run.progress.at("build")
+    remove_dead_nodes(graph)
+    sizes_as_vectors(graph, options.opset)
     functions = outline.modules_as_functions(graph, run.model, options.export_modules_as_functions)
     share_equal_nodes(graph)
     remove_dead_nodes(graph)
