@@ -2,8 +2,8 @@
 
 Rules compute with sizes as zero-dim numbers, and hand them on in vectors, as shapes and bounds of slices.  A number
 that is in a vector, and what it is computed from, becomes a vector of one element itself.  What else reads the number
-gets it by a Squeeze.  Vectors are joined: of `Concat(Shape(x, start=0, end=1), Shape(x, start=1, end=2), [8])` the first
-two become one, and all three `Shape(x)` where the last size of x is 8.
+gets it by a Squeeze.  Vectors are joined: in `Concat(Shape(x, start=0, end=1), Shape(x, start=1, end=2), [8])` the
+first two become one, and all three `Shape(x)` where the last size of x is 8.
 
 Invariants: a size is read where it was read before, and a node whose operands were zero-dim has one that is a vector.
 Nodes that nothing reads any more stay, for `dce`.

@@ -168,19 +168,16 @@ def _computed(
     """A Reshape to sizes that the graph computes."""
     copied = {place for place, size in enumerate(new) if is_copied(old, place, size)}
     open_ = [place for place, size in enumerate(new) if not isinstance(size, int) and place not in copied]
+    asked: list[Any] = [0 if place in copied else size for place, size in enumerate(new)]
     zeros = [place for place in open_ if may_be_zero(new[place]) and not _zero_with(old, place, new[place])]
-    asked: list[Any] = [
-        size if isinstance(size, int) else 0 if place in copied else None for place, size in enumerate(new)
-    ]
-    if left_over in open_:
-        asked[open_[open_.index(left_over)]] = -1
+    if left_over is not None and left_over in open_:
+        asked[left_over] = -1
     elif zeros and op.has("Reshape", "allowzero"):
         return op.Reshape(value, op.ints([computed(place) for place in range(len(new))]), allowzero=1)
     elif zeros:
-        _without_allowzero(op, new, open_, asked)
-    return op.Reshape(
-        value, op.ints([size if isinstance(size, int) else computed(place) for place, size in enumerate(asked)])
-    )
+        _without_allowzero(op, new, asked)
+    known = [size if isinstance(size, int) else computed(place) for place, size in enumerate(asked)]
+    return op.Reshape(value, op.ints(known))
 
 
 def _zero_with(old: Sizes, place: int, size: Dim | None) -> bool:
