@@ -47,10 +47,8 @@ def name_sizes(graphs: Sequence[Graph], given: Collection[str], same: Mapping[st
     `given` are the names that users gave; `same` says of sizes that data decides which other ones they are.
     """
     model = graphs[0]
-    decided_twice = {
-        name: size for name, size in (same or {}).items() if _DECIDED.fullmatch(name) and name not in given
-    }
-    _replace(graphs, {name: _last(size, decided_twice) for name, size in decided_twice.items()})
+    twice = {name: size for name, size in (same or {}).items() if _DECIDED.fullmatch(name) and name not in given}
+    _replace(graphs, {name: _last(size, twice) for name, size in twice.items()})
     found = [name for value in _values(graphs) for size in value.shape or () for name in _symbols(size)]
     own = [name for name in dict.fromkeys(found) if name not in given]
     places = _places(model)
