@@ -102,7 +102,7 @@ def _of_inputs(graph: Graph, own: Sequence[str], places: Mapping[str, list[Place
     often = Counter(short.values())
     made: dict[str, str] = {}
     for name, wish in short.items():
-        owner = re.sub(r"\W", "_", places[name][0][0].name)
+        owner = re.sub(r"\W", "_", name.rpartition("_dim_")[0])
         alone = often[wish] == 1 and wish != "count"
         made[name] = name if wish is None else wish if alone or wish == "batch" else f"{owner}_{wish}"
     return made
