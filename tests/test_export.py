@@ -96,7 +96,7 @@ def test_given_names_and_dynamic_axes(route: str) -> None:
         dynamic_axes={"A": {0: "batch"}, "S": [0], "Y": {0: "batch"}},
     )
     inputs, outputs = interface(program)
-    assert inputs == {"A": ["batch", 4], "B": [3], "S": ["S_dim_0"]}
+    assert inputs == {"A": ["batch", 4], "B": [3], "S": ["length"]}
     assert outputs == {"Y": ["batch", 3], "pair_0": [3], "pair_1": []}
     assert "weight" in [item.name for item in program.model_proto.graph.initializer]
     y, pair, size = program(*nested_args(5, 7))

@@ -13,9 +13,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from proto_schema.helper import make_attribute
 from proto_schema.onnx import NodeProto
 from proto_schema.simplification.draft import Draft
+from proto_schema.sizes import Dim, Size
+from proto_schema.sizes.reshaping import constant_shape, is_copied, may_be_zero, what_is_left
 
 Rewrite = Callable[[Draft, NodeProto], "str | NodeProto | None"]
 
@@ -98,9 +102,14 @@ def _perm(draft: Draft, node: NodeProto) -> list[int] | None:
 
 
 def _reshape(draft: Draft, node: NodeProto) -> str | NodeProto | None:
-    """The second of two reshapes alone, unless it takes sizes from its input (0) that are others now."""
+    """The second of two reshapes alone, unless it takes sizes from its input (0) that are others now; and a shape that
+    is computed from sizes as a constant.
+    """
     if draft.same_type(node.input[0], node.output[0]):
         return node.input[0]
+    known = _as_constant(draft, node)
+    if known is not None:
+        return known
     inner = draft.makers.get(node.input[0])
     if inner is None or inner.domain or inner.op_type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
         return None
@@ -108,6 +117,42 @@ def _reshape(draft: Draft, node: NodeProto) -> str | NodeProto | None:
     if wanted is None or draft.opset < 5 or 0 in wanted:
         return None
     return _like(node, [inner.input[0], node.input[1]], None)
+
+
+def _as_constant(draft: Draft, node: NodeProto) -> NodeProto | None:
+    """A Reshape whose shape is computed from sizes of its input, with a shape of numbers, 0 and one -1.
+
+    Without `allowzero` a computed size of 0 stands for the size of the input.  So a size that may be 0 must be that of
+    the input at its place; with `allowzero`, it may be the one that is left.
+    """
+    old, shape = draft.shape(node.input[0]), draft.type(node.input[1]) if len(node.input) > 1 else None
+    if (
+        old is None
+        or shape is None
+        or shape.content is None
+        or draft.opset < 5
+        or draft.array(node.input[1]) is not None
+    ):
+        return None
+    copies = not draft.attributes(node).get("allowzero", 0)
+    new: list[Dim | None] = []
+    for place, element in enumerate(shape.content):
+        size = element if isinstance(element, Size) or (type(element) is int and element >= -1) else None
+        if size is None or (size == 0 and not (copies and place < len(old))):
+            return None
+        new.append(old[place] if size == 0 else None if size == -1 else size)
+    left = [place for place, size in enumerate(new) if size is None]
+    if len(left) > 1:
+        return None
+    open_ = [place for place, size in enumerate(new) if isinstance(size, Size) and not is_copied(old, place, size)]
+    if copies and any(may_be_zero(new[place]) for place in open_):
+        return None
+    if left:
+        new[left[0]] = what_is_left(old, new, left[0])
+    found = constant_shape(old, new, left[0] if left else None)
+    if found is None:
+        return None
+    return _like(node, [node.input[0], draft.new_constant(f"{node.output[0]}_shape", np.array(found, np.int64))], {})
 
 
 def _undone(other: str) -> Rewrite:

@@ -14,10 +14,13 @@ from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.output_axes import name_output_axes
+from purexport.graph.passes.size_names import name_sizes
+from purexport.graph.passes.size_vectors import sizes_as_vectors
 from purexport.graph.passes.statistics import keep_statistics_apart
 from purexport.program import ONNXProgram
 from purexport.progress import say
 from purexport.runtime.report import AS_EXAMPLE, Report
+from purexport.stages.free_axes import given_names
 from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
 
@@ -28,11 +31,14 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     """
     options, graph = run.options, onnx.graph
     run.progress.at("build")
+    remove_dead_nodes(graph)
+    sizes_as_vectors(graph, options.opset)
     functions = outline.modules_as_functions(graph, run.model, options.export_modules_as_functions)
-    share_equal_nodes(graph)
+    same = share_equal_nodes(graph)
     remove_dead_nodes(graph)
     run.weights.refuse_absent(graph)
     run.weights.mapped.refuse_changed()
+    name_sizes([graph, *(function.graph for function in functions)], given_names(run), same)
     owned = owned_values(graph, onnx.pure.graph.inputs)
     name_output_axes(graph, options.dynamic_axes or {})
     defaults = keep_statistics_apart(graph, functions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -66,6 +66,25 @@ def at_any_size(run: Run, stages: Callable[[Run], R]) -> tuple[Run, R]:
         return _with_reasons(done[0], found, reasons), done[1]
 
 
+def given_names(run: Run) -> frozenset[str]:
+    """The names of axes that the user gave."""
+    if run.free_axes is not None:
+        return run.free_axes.given
+    named = [axes for axes in (run.options.dynamic_axes or {}).values() if isinstance(axes, Mapping)]
+    return frozenset([*(str(label) for axes in named for label in axes.values()), *_dims(run.options.dynamic_shapes)])
+
+
+def _dims(item: Any) -> Iterator[str]:
+    """The names of the dimensions in a declaration of shapes, and the texts in it."""
+    if isinstance(item, str):
+        yield item
+    elif isinstance(item, (Mapping, list, tuple)):
+        for part in item.values() if isinstance(item, Mapping) else item:
+            yield from _dims(part)
+    elif isinstance(name := getattr(item, "__name__", None), str):
+        yield name
+
+
 def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[Run], R]) -> tuple[Run, R]:
     """The run and its graph with the axes of these labels dynamic, and the reasons for those that the model holds."""
     axes: dict[str, Any] = {
@@ -90,7 +109,7 @@ def _with_reasons(run: Run, found: FreeAxes, reasons: Mapping[str, str]) -> Run:
         for axis, label in named.items():
             if label in reasons:
                 static.setdefault(name, {})[axis] = reasons[label]
-    return dataclasses.replace(run, free_axes=FreeAxes(found.dynamic, static))
+    return dataclasses.replace(run, free_axes=dataclasses.replace(found, static=static))
 
 
 def _found(run: Run) -> FreeAxes:
@@ -99,7 +118,7 @@ def _found(run: Run) -> FreeAxes:
     flat = flatten(request)
     labels = named_axes(request, flat.names, flat.tensors, flat.paths)
     if run.weights.valueless_tensors:
-        return FreeAxes(_every_axis(flat, labels))  # torch.export finds out, without values
+        return FreeAxes(_every_axis(flat, labels), given=given_names(run))  # torch.export finds out, without values
     mode = select_model_mode_for_export(run.model, run.options.training)
 
     forms: list[list[Any]] = []  # that of the example is the first
@@ -119,7 +138,8 @@ def _found(run: Run) -> FreeAxes:
         warnings.simplefilter("ignore")
         if runs(flat.tensors) is not None:
             return FreeAxes()  # the capture has the error
-        return free_axes(flat.tensors, flat.names, flat.paths, runs, labels)
+        found = free_axes(flat.tensors, flat.names, flat.paths, runs, labels)
+        return dataclasses.replace(found, given=given_names(run))
 
 
 def _form(results: Any) -> list[Any]:

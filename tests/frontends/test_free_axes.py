@@ -61,83 +61,83 @@ def either(x: Tensor) -> Tensor:
 # name, model, arguments, the names of each input's axes (None where static), a reason of the report
 Row = tuple[str, Callable[..., Any], Callable[[], tuple[Any, ...]], dict[str, list[str | None]], str]
 ROWS: list[Row] = [
-    ("shared", lambda x, y: x + y, lambda: (X, Y), {"x": ["batch", "x_dim_1"], "y": ["batch", "x_dim_1"]}, ""),
+    ("shared", lambda x, y: x + y, lambda: (X, Y), {"x": ["batch", "length"], "y": ["batch", "length"]}, ""),
     (
         "apart",
         lambda x, y: (x + 1, y * 2),
         lambda: (X, Y),
-        {"x": ["x_dim_0", "x_dim_1"], "y": ["y_dim_0", "y_dim_1"]},
+        {"x": ["x_count", "x_length"], "y": ["y_count", "y_length"]},
         "",
     ),
     (
         "of-size-one",
         lambda x, y: x * y,
         lambda: (torch.ones(1, 4), torch.ones(1, 4)),
-        {"x": ["batch", "x_dim_1"], "y": ["batch", "x_dim_1"]},
+        {"x": ["batch", "length"], "y": ["batch", "length"]},
         "",
     ),
     (
         "equal-by-chance",
         lambda x, y: x @ y,
         lambda: (torch.ones(4, 4), torch.ones(4, 4)),
-        {"x": ["x_dim_0", "x_dim_1"], "y": ["x_dim_1", "y_dim_1"]},
+        {"x": ["x_count", "x_length"], "y": ["x_length", "y_length"]},
         "",
     ),
     (
         "sum",
         lambda x, y, z: torch.cat([x, y]) + z,
         lambda: (X[:1].expand(3, 3).clone(), torch.ones(4, 3), torch.ones(7, 3)),
-        {"x": ["x_dim_0", "x_dim_1"], "y": ["y_dim_0", "x_dim_1"], "z": ["x_dim_0 + y_dim_0", "x_dim_1"]},
+        {"x": ["x_count", "length"], "y": ["y_count", "length"], "z": ["x_count + y_count", "length"]},
         "",
     ),
     (
         "one-more",
         lambda x, z: torch.cat([x, x[:1]]) + z,
         lambda: (X, torch.ones(3, 3)),
-        {"x": ["x_dim_0", "x_dim_1"], "z": ["x_dim_0 + 1", "x_dim_1"]},
+        {"x": ["x_count", "length"], "z": ["x_count + 1", "length"]},
         "",
     ),
     (
         "convolution",
         nn.Conv2d(3, 2, 3),
         lambda: (IMAGE,),
-        {"input": ["batch", None, "input_dim_2", "input_dim_3"]},
+        {"input": ["batch", None, "height", "width"]},
         "weight of",
     ),
     (
         "mask-of-ones",
         masked,
         lambda: (X, torch.ones(2, 3, dtype=torch.bool)),
-        {"x": ["batch", "x_dim_1"], "mask": ["batch", "x_dim_1"]},
+        {"x": ["batch", "length"], "mask": ["batch", "length"]},
         "",
     ),
-    ("multiples", halves, lambda: (torch.ones(3, 8),), {"x": ["batch", "x_dim_1"]}, ""),
+    ("multiples", halves, lambda: (torch.ones(3, 8),), {"x": ["batch", "length"]}, ""),
     ("none", lambda x: x.view(6) + 1, lambda: (X,), {"x": [None, None]}, r"shape '\[6\]' is invalid for input of size"),
     ("scalar", lambda x: x + 1, lambda: (torch.tensor(2.0),), {"x": []}, ""),
-    ("remembering", Remembering(), lambda: (X,), {"x": ["batch", "x_dim_1"]}, ""),
+    ("remembering", Remembering(), lambda: (X,), {"x": ["batch", "length"]}, ""),
     ("not-both", either, lambda: (X,), {"x": ["batch", None]}, "3: .*AssertionError: one of the sizes must stay"),
     (
         "held-by-a-number",
         lambda x: x / math.sqrt(x.shape[0]),
         lambda: (X,),
-        {"x": [None, "x_dim_1"]},
+        {"x": [None, "length"]},
         r"2: the model fixes it at 2 at .*test_free_axes.py:\d+",
     ),
     (
         "other-results",
         lambda x: x.squeeze(0),
         lambda: (Z,),
-        {"x": [None, "x_dim_1"]},
+        {"x": [None, "length"]},
         "1: .*have other numbers of axes",
     ),
-    ("more-results", lambda x: x.unbind(0), lambda: (X,), {"x": [None, "x_dim_1"]}, "2: .*the results are then others"),
+    ("more-results", lambda x: x.unbind(0), lambda: (X,), {"x": [None, "length"]}, "2: .*the results are then others"),
     (
         "cache",
         attention,
         lambda: (torch.rand(2, 1, 4), torch.ones(2, 4, dtype=torch.bool), LayeredCache(*_layers())),
         {
             "x": ["batch", "x_dim_1", "x_dim_2"],
-            "mask": ["batch", "mask_dim_1"],
+            "mask": ["batch", "length"],
             "past.0.key": ["batch", "past_dim_1", "x_dim_2"],
             "past.0.value": ["batch", "past_dim_1", "x_dim_2"],
         },
@@ -148,9 +148,9 @@ ROWS: list[Row] = [
         step,
         lambda: (X, LayeredCache(Layer(X, X))),
         {
-            "x": ["x_dim_0", "x_dim_1"],
-            "past_key_values.0.key": ["past_key_values_dim_0", "x_dim_1"],
-            "past_key_values.0.value": ["past_key_values_dim_0", "x_dim_1"],
+            "x": ["x_count", "length"],
+            "past_key_values.0.key": ["past_key_values_count", "length"],
+            "past_key_values.0.value": ["past_key_values_count", "length"],
         },
         "",
     ),
@@ -181,7 +181,7 @@ def test_free_axes(row: Row, route: str) -> None:
     }
     # torch.export takes the sizes to be 1 or more there
     found = {
-        name: [label and str(label).replace("min(x_dim_0, 1)", "1") for label in axes] for name, axes in found.items()
+        name: [label and str(label).replace("min(x_count, 1)", "1") for label in axes] for name, axes in found.items()
     }
     assert found == expected
     told = [text for axes in report.static.values() for text in axes.values()]
@@ -189,8 +189,8 @@ def test_free_axes(row: Row, route: str) -> None:
     assert not reason or any(re.search(reason, text) for text in told), told
     names = dict.fromkeys(name for axes in expected.values() for name in axes if name and name.isidentifier())
     sizes = {name: 10 + 2 * place for place, name in enumerate(names)}
-    if "mask_dim_1" in sizes:
-        sizes["mask_dim_1"] = sizes["past_dim_1"] + sizes["x_dim_1"]
+    if "past_dim_1" in sizes:
+        sizes["length"] = sizes["past_dim_1"] + sizes["x_dim_1"]
     other = iter(_resized(args, list(expected.values()), sizes))
     for given in (args, mapped(lambda _: next(other), args)):
         model = copy.deepcopy(row[1])
@@ -221,26 +221,26 @@ def test_an_axis_that_a_stage_refuses_is_static(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(pipeline, "captured_and_lowered", refusing)
     report = purexport.export(lambda x, y: (x + 1, y * 2), (X, Y), dynamic=True).report
-    assert report.dynamic == {"x": {0: "x_dim_0", 1: "x_dim_1"}, "y": {0: "y_dim_0"}}
+    assert report.dynamic == {"x": {0: "x_count", 1: "length"}, "y": {0: "y_count"}}
     assert report.static == {"y": {1: "3: no rule takes it"}}
 
 
 def test_names_of_the_user_go_before() -> None:
     program = purexport.export(lambda x, y: x + y, (X, Y), dynamic=True, dynamic_axes={"y": {0: "n"}})
-    assert program.report.dynamic == {"x": {0: "n", 1: "x_dim_1"}, "y": {0: "n", 1: "x_dim_1"}}
+    assert program.report.dynamic == {"x": {0: "n", 1: "length"}, "y": {0: "n", 1: "length"}}
     assert "dynamic: x axis 0 is n" in program.report.as_text(rules=True)
-    assert "dynamic: x, y axis 0 is n, axis 1 is x_dim_1" in program.report.as_text()
+    assert "dynamic: x, y axis 0 is n, axis 1 is length" in program.report.as_text()
 
 
 def test_a_model_without_values_is_left_to_torch_export() -> None:
     program = purexport.export(nn.Linear(3, 2, device="meta"), (X,), dynamic=True, export_params=False)
-    assert program.report.dynamic == {"input": {0: "input_dim_0"}}
+    assert program.report.dynamic == {"input": {0: "batch"}}
     assert "3: " in program.report.static["input"][1]
 
 
 def test_a_program_of_torch_export_has_its_own_axes() -> None:
     captured = torch.export.export(nn.Linear(3, 2), (X,), dynamic_shapes=({0: torch.export.Dim("rows")},), strict=False)
-    assert purexport.export(captured, dynamic=True).report.dynamic == {"input": {0: "input_dim_0"}}
+    assert purexport.export(captured, dynamic=True).report.dynamic == {"input": {0: "batch"}}
 
 
 def test_the_model_is_left_alone() -> None:

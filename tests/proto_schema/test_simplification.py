@@ -47,6 +47,44 @@ ROWS: list[tuple[str, str, list[str]]] = [
     ),
     ("dropout", "g (float[2] x) => (float[2] y) { a = Dropout(x) y = Relu(a) }", ["Relu"]),
     (
+        "shape of a flatten, computed: 5 nodes before, also 5 by Unsqueeze",
+        "g (float[b, 3, 4] x) => (float[b, 12] y) <int64 i = {0}, int64[1] o = {1}, int64[1] m = {-1}> "
+        "{ s = Shape(x) n = Gather(s, i) u = Reshape(n, o) c = Concat<axis = 0>(u, m) y = Reshape(x, c) }",
+        ["Reshape"],
+    ),
+    (
+        "shape of heads, computed: 8 nodes before",
+        "g (float[b, t, 8] x) => (float[b, t, 4, 2] y) <int64 i = {0}, int64 j = {1}, int64[1] z = {0}, "
+        "int64[1] k = {4}, int64[1] l = {2}> { s = Shape(x) m = Gather(s, i) n = Gather(s, j) u = Unsqueeze(m, z) "
+        "v = Unsqueeze(n, z) c = Concat<axis = 0>(u, v, k, l) a = Reshape(x, c) y = Relu(a) }",
+        ["Reshape", "Relu"],
+    ),
+    (
+        "shape of which one size is left, computed, where 0 is a size: 3 nodes before",
+        "g (float[2, n] x) => (float[n, 2] y) <int64[1] k = {2}> { s = Shape<start = 1>(x) c = Concat<axis = 0>(s, k) "
+        "y = Reshape<allowzero = 1>(x, c) }",
+        ["Reshape"],
+    ),
+    (
+        "the same where 0 stands for the size of the input stays",
+        "g (float[2, n] x) => (float[n, 2] y) <int64[1] k = {2}> { s = Shape<start = 1>(x) c = Concat<axis = 0>(s, k) "
+        "y = Reshape(x, c) }",
+        ["Shape", "Concat", "Reshape"],
+    ),
+    (
+        "shape with a -1 that would be ambiguous for b = 0 stays",
+        "g (float[b, 4, 3, t, 2] x) => (float[b, 12, t, 2] y) <int64[1] k = {12}, int64[1] l = {2}> "
+        "{ s = Shape<start = 0, end = 1>(x) t1 = Shape<start = 3, end = 4>(x) c = Concat<axis = 0>(s, k, t1, l) "
+        "y = Reshape<allowzero = 1>(x, c) }",
+        ["Shape", "Shape", "Concat", "Reshape"],
+    ),
+    (
+        "shape of two sizes that change places stays",
+        "g (float[a, b] x) => (float[b, a] y) <int64[2] o = {1, 0}> "
+        "{ s = Shape(x) c = Gather(s, o) y = Reshape(x, c) }",
+        ["Shape", "Gather", "Reshape"],
+    ),
+    (
         "if of a known condition",
         "g (float[2] x) => (float[2] y) <bool c = {1}> { t = Neg(x) y = If <then_branch = a () => (float[2] r) "
         "{ u = Exp(t) r = Add(u, x) }, else_branch = b () => (float[2] s) { u = Abs(t) s = Sub(u, x) }>(c) }",

@@ -258,13 +258,13 @@ PROGRAMS = [
         shapes=({0: (d := Dim("d"))}, {0: 2 * d}),
         dims=["3*d", 3],
     ),
-    Program("dim-auto", lambda x: x * 2, shapes=({0: Dim.AUTO},), dims=["x0_dim_0", 3]),
+    Program("dim-auto", lambda x: x * 2, shapes=({0: Dim.AUTO},), dims=["batch", 3]),
     Program(
         "dim-dynamic",
         lambda x: x * 2,
         others=[(_random(5, 2),)],
         shapes=({0: Dim.DYNAMIC, 1: Dim.AUTO},),
-        dims=["x0_dim_0", "x0_dim_1"],
+        dims=["batch", "length"],
     ),
     Program(
         "dim-nested",
@@ -340,7 +340,7 @@ def test_routes_agree(program: Program) -> None:
 
 def _interface(value: Any) -> Any:
     """Name, dtype and dimensions; a size that only the data knows has a name of no meaning."""
-    dims = ["?" if re.fullmatch(r"(u|unk__)\d+", str(dim)) else dim for dim in dims_of(value)]
+    dims = ["?" if re.fullmatch(r"\w+_(count|size)(_\d+)?", str(dim)) else dim for dim in dims_of(value)]
     return value.name, value.type.tensor_type.elem_type, dims
 
 
@@ -484,7 +484,7 @@ def _further(x: Tensor, y: Tensor) -> Any:
     return shapes
 
 
-@pytest.mark.parametrize(("collect", "label"), [(_collected, "batch"), (_further, "x_dim_0")])
+@pytest.mark.parametrize(("collect", "label"), [(_collected, "batch"), (_further, "batch")])
 def test_collections_of_shapes(collect: Any, label: str) -> None:
     x, y = torch.rand(2, 3), torch.rand(2, 3)
     program = purexport.export(_add, (x, y), dynamic_shapes=collect(x, y))
@@ -510,7 +510,7 @@ def test_axes_of_a_program_are_named() -> None:
     """An ExportedProgram does not keep the names of its dimensions."""
     program = torch.export.export(_Flat(), (X,), dynamic_shapes=({0: Dim("batch")},))
     plain = purexport.export(program).model_proto.graph
-    assert [dims_of(value) for value in (*plain.input, *plain.output)] == [["x_dim_0", 3], ["3*x_dim_0"]]
+    assert [dims_of(value) for value in (*plain.input, *plain.output)] == [["batch", 3], ["3*batch"]]
     graph = purexport.export(program, input_names=["a"], dynamic_axes={"a": {0: "batch"}}).model_proto.graph
     assert [dims_of(value) for value in (*graph.input, *graph.output)] == [["batch", 3], ["3*batch"]]
 

@@ -7,7 +7,8 @@ The tensors of one cache are taken for one tensor.  Invariant: at the end all gr
 of its own; a group that is free only while others are not is given up.
 
 A label is `batch` for the axis 0 that all inputs share, else the name of the first input with the axis: `x_dim_2`, and
-`past_key_values_dim_2` for a cache.  Labels that the user gave go before.
+`past_key_values_dim_2` for a cache, until `graph/passes/size_names.py` finds a better one.  Labels that the user gave
+go before.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class FreeAxes:
 
     dynamic: dict[str, Axes] = field(default_factory=dict)
     static: dict[str, dict[int, str]] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()  # the labels that the user gave
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from proto_schema.records import dataclass
-from purexport.aten.axes import Axes, Derived
+from purexport.aten.axes import Axes, Derived, own_name
 from purexport.aten.graph import AtenGraph
 from purexport.aten.unique_names import distinct
 from purexport.errors import ExportError
@@ -206,7 +206,7 @@ def named_axes(
     for name, axes in _by_input(request, names, tensors, paths):
         if name not in ranks:
             continue  # an output: its axes follow from the inputs; the export checks later that it exists
-        items = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_dim_{axis}") for axis in axes)
+        items = axes.items() if isinstance(axes, Mapping) else ((axis, own_name(name, axis)) for axis in axes)
         for axis, label in items:
             if not isinstance(axis, int) or not -ranks[name] <= axis < ranks[name]:
                 raise ValueError(f"dynamic_axes[{name!r}] names axis {axis!r}, and {name!r} has {ranks[name]} axes")

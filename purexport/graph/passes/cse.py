@@ -8,12 +8,14 @@ a result of its graph.  A body may use nodes outside of it; the outer graph neve
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 
 from proto_schema import operators
+from proto_schema.sizes import Size
+from purexport.aten.graph import Dim
 from purexport.graph.ir import Graph, Node, Value
 
 _LARGEST = 64  # elements of a constant that is compared by its content; a larger one equals only itself
@@ -22,15 +24,21 @@ _RANDOM = frozenset(
 )
 
 
-def share_equal_nodes(graph: Graph) -> None:
-    """Replace each repetition by the first of its kind, in place; linear in the number of nodes."""
-    _Sharing().share(graph, ChainMap())
+def share_equal_nodes(graph: Graph) -> dict[str, Dim]:
+    """Replace each repetition by the first of its kind, in place; linear in the number of nodes.
+
+    Returns what the sizes of repetitions are in the sizes of the first ones, by the names of their symbols.
+    """
+    sharing = _Sharing()
+    sharing.share(graph, ChainMap())
+    return sharing.same
 
 
 class _Sharing:
     def __init__(self) -> None:
         self.first: dict[Value, Value] = {}
         self.constants: dict[Hashable, Value] = {}
+        self.same: dict[str, Dim] = {}
 
     def share(self, graph: Graph, known: ChainMap[Hashable, Node]) -> None:
         """`known` holds the nodes that the graph sees, by what they compute."""
@@ -47,9 +55,15 @@ class _Sharing:
                 continue
             for value, one in zip(node.outputs, same.outputs, strict=True):
                 self.first[value] = one
+                self._note_sizes(value.shape or (), one.shape or ())
                 one.shape = one.shape or value.shape
         graph.nodes = kept
         graph.outputs = [self.first.get(value, value) for value in graph.outputs]
+
+    def _note_sizes(self, shape: Sequence[Dim], first: Sequence[Dim]) -> None:
+        for size, one in zip(shape, first, strict=False):
+            if isinstance(size, Size) and size.name is not None and one is not None and size != one:
+                self.same.setdefault(size.name, one)
 
     def _one(self, value: Value) -> Value:
         if value.const is None:

@@ -15,7 +15,7 @@ from purexport import dtypes
 RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
 FORMERLY = {(op_type, new): old for (op_type, old), new in RENAMED.items()}
 # from which version on an operator of the same signature means what it means today
-MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11}
+MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11, "Gather": 11}
 NEGATIVE_AXES = 11  # from this opset on operators count negative axes from the end
 # the opset that first has a word of an attribute that is older
 WORDS = {

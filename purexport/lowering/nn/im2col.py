@@ -17,7 +17,8 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.pool import batched, size_product_value, unbatched
-from purexport.lowering.support.common import dims_of, full
+from purexport.lowering.support.common import dims_of, full, reshape
+from purexport.lowering.support.positions import size_product
 
 
 @lower("aten::im2col")
@@ -44,7 +45,7 @@ def im2col_rule(
         value = op.Gather(value, _positions(op, size, kernel, step, pad, gap), axis=2 + 2 * axis)
     columns = op.Transpose(value, perm=[0, 1, 2, 4, 3, 5])
     depth = op.known(size_product_value(op, [channels, *kernel_size]))
-    result = op.Reshape(columns, op.ints([batch, depth, -1]))
+    result = reshape(op, columns, [batch, depth, size_product(op, *dims_of(op, columns)[4:])])
     return result if self.rank == 4 else op.Squeeze(result, [0])
 
 
@@ -104,7 +105,7 @@ def col2im(
     )
     batch, rows = dims_of(op, value)[:2]
     channels = rows // count if isinstance(rows, int) else op.Div(rows, op.const(count))
-    return unbatched(op, op.Reshape(planes, op.ints([batch, channels, *output_size])), self, 1)
+    return unbatched(op, reshape(op, planes, [batch, channels, *output_size]), self, 1)
 
 
 def _added_up(
@@ -133,6 +134,6 @@ def _added_up(
     parts = op.Reshape(value, op.ints([planes, -1]))
     zeros = full(op, [planes, op.Mul(*wide)], 0, value.dtype or dtypes.FLOAT)
     added = op.ScatterElements(zeros, op.Expand(places, op.Shape(parts)), parts, axis=1, reduction="add")
-    image = op.Reshape(added, op.ints([batch, channels, *wide]))
+    image = reshape(op, added, [batch, channels, *wide])
     ends = op.ints([op.Add(size, op.const(pad)) for size, pad in zip(sizes, padding, strict=True)])
     return op.Slice(image, list(padding), ends, axes=[2, 3])

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from proto_schema.sizes import Size, symbol
-from proto_schema.sizes.size import less
+from proto_schema.sizes import Dim
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.support.reshaping import reshaped, size_of
 from purexport.lowering.support.sizes import computed_size
 
 Dims = Sequence[Any]
@@ -52,48 +52,18 @@ def times(op: Emitter, one: Any, other: Any) -> Any:
 
 
 def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
-    """`value` reshaped to `sizes` (ints or values, at most one -1), with as few nodes as possible."""
-    known = [op.known(size) for size in sizes]
-    computed = {position: size for position, size in enumerate(known) if not isinstance(size, int)}
-    numbers = [size for size in known if isinstance(size, int)]
-    if 0 in numbers:
-        # an empty tensor has no elements to keep; ONNX Reshape would copy the size of the input for a 0
-        return full(op, known, 0, value.dtype or dtypes.FLOAT)
-    if -1 in numbers:
-        return op.Reshape(value, op.ints(known))
-    zeros = [place for place, size in computed.items() if _may_be_zero(op, size)]
-    left = zeros or list(computed)
-    if len(left) == 1:
-        known[left[0]] = -1  # the one size that Reshape computes from the others
-    if len(zeros) < 2 or all(_is_size_of(value, place, computed[place]) for place in zeros):
-        return op.Reshape(value, op.ints(known))
-    # a 0 would mean the size of `value` at its place
-    if op.has("Reshape", "allowzero"):
-        return op.Reshape(value, op.ints(known), allowzero=1)
-    op.remark(
-        "has computed sizes that may be 0, which Reshape can say from opset 14 on; where one is 0, the file stops with "
-        "an error"
-    )
-    return op.Reshape(value, op.ints(known))
+    """`value` reshaped to `sizes`: ints, values or expressions, at most one -1.
 
-
-def _may_be_zero(op: Emitter, size: Value) -> bool:
-    """Whether a computed size can be 0, if the axes of the inputs have elements."""
-    axes = [dim for item in op.builder.inputs for dim in item.shape or () if isinstance(dim, Size)]
-    filled = {name: symbol(name, low=1) for axis in axes for name in axis.symbols}
-    content = size.content
-    return content is None or any(isinstance(n, Size) and less(0, n.replaced(filled)) is not True for n in content)
-
-
-def _is_size_of(value: Value, place: int, size: Value) -> bool:
-    return value.shape is not None and place < value.rank and size.content == (value.shape[place],)
+    The rule that writes the -1 refuses nothing: it is for what has elements, or for a size that no other one decides.
+    """
+    return _reshape(op, value, [size_of(size) for size in sizes], sizes)
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
     """`value` in the shape that torch gives for the result of the call.
 
-    `sizes` are the sizes that the call itself gives, if it gives any. Raises UnsupportedForm when a size cannot be
-    computed.
+    `sizes` are the sizes that the call itself gives, if it gives any, as `reshape` takes them. Raises UnsupportedForm
+    when a size cannot be computed.
     """
     shape = op.result.shape
     if shape is None:
@@ -102,17 +72,29 @@ def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> V
         return reshape(op, value, sizes)
     if value.shape == shape and None not in shape:
         return value
-    changing = [position for position, size in enumerate(shape) if not isinstance(size, int)]
-    if len(changing) <= 1 and 0 not in shape:
-        return reshape(op, value, [-1 if position in changing else size for position, size in enumerate(shape)])
-    return reshape(op, value, [_size(op, value, position, size, sizes) for position, size in enumerate(shape)])
+    given = list(sizes) if sizes is not None and len(sizes) == len(shape) else [None] * len(shape)
+    known = [size_of(item) if size is None else size for size, item in zip(shape, given, strict=True)]
+    return _reshape(op, value, known, given)
 
 
-def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | None) -> Any:
+def _reshape(op: Emitter, value: Value, known: Sequence[Dim | None], sizes: Dims) -> Value:
+    """`known` is what is known of the sizes, `sizes` what the call says of them: None where it says nothing."""
+
+    def computed(place: int) -> Any:
+        return _size(op, value, known[place], sizes[place])
+
+    if 0 in known:
+        # an empty tensor has no elements to keep; ONNX Reshape would copy the size of the input for a 0
+        return full(op, [computed(place) for place in range(len(known))], 0, value.dtype or dtypes.FLOAT)
+    left_over = next((place for place, size in enumerate(sizes) if isinstance(size, int) and size == -1), None)
+    return reshaped(op, value, known, left_over, computed)
+
+
+def _size(op: Emitter, value: Value, size: Dim | None, given: Any) -> Any:
+    """A size as an int or a value, by what is known of it or by what the call gives."""
     if isinstance(size, int):
         return size
-    given = sizes[position] if sizes is not None and position < len(sizes) else None
-    if given is not None and (size is None or isinstance(given, Value) or given == -1):
+    if isinstance(given, Value) or (size is None and given is not None):
         return given
     if size is None:
         raise UnsupportedForm("a size of its result is not known", code="result-size-unknown")

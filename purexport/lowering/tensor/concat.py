@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
+from proto_schema.sizes.reshaping import is_copied
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result
 from purexport.lowering.support.positions import size_product
+from purexport.lowering.support.reshaping import size_of
 from purexport.lowering.tensor.layout import atleast_1d, atleast_2d, atleast_3d
 
 
@@ -75,12 +77,17 @@ def column_stack(op: Emitter, tensors: Sequence[Value]) -> Value:
 def expand(op: Emitter, self: Value, size: Sequence[Any]) -> Value:
     """aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)
 
-    -1 keeps the size of an axis, as 1 does in ONNX Expand.
+    -1 keeps the size of an axis, as 1 does in ONNX Expand, and as the size itself would.
     """
     shape = op.result.shape
     if shape == self.shape and shape is not None and None not in shape:
         return self
-    return op.Expand(self, op.ints([1 if item == -1 else item for item in map(op.known, size)]))
+    first = len(size) - self.rank
+    asked = [
+        1 if item == -1 or (axis >= 0 and is_copied(self.shape or (), axis, size_of(item))) else item
+        for axis, item in enumerate(map(op.known, size), -first)
+    ]
+    return op.Expand(self, op.ints(asked)) if first or any(item != 1 for item in asked) else self
 
 
 @lower("aten::expand_as")

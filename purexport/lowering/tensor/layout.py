@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.inference.types import product
 from purexport import dtypes
 from purexport.aten.graph import TensorType
 from purexport.errors import UnsupportedForm
@@ -25,7 +26,7 @@ from purexport.lowering.support.common import (
     squeezed_axes,
     swap_last,
 )
-from purexport.lowering.support.positions import size_product
+from purexport.lowering.support.reshaping import squeezed, unsqueezed
 from purexport.lowering.support.sizes import computed_size
 
 
@@ -45,8 +46,10 @@ def reshape_rule(op: Emitter, self: Value, shape: Sequence[Any]) -> Value:
 def flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)"""
     first, last = axis_of(start_dim, self.rank), axis_of(end_dim, self.rank)
+    sizes = self.shape or ()
+    inner = [size for size in sizes[first : last + 1] if size is not None]
+    merged = -1 if None in sizes[first : last + 1] else product(inner)
     dims = dims_of(op, self)
-    merged = size_product(op, *dims[first : last + 1]) if 0 in dims else -1  # of no elements -1 could be any size
     return reshape_to_result(op, self, [*dims[:first], merged, *dims[last + 1 :]])
 
 
@@ -58,9 +61,16 @@ def ravel(op: Emitter, self: Value) -> Value:
 
 @lower("aten::unflatten.int")
 def unflatten(op: Emitter, self: Value, dim: int, sizes: Sequence[Any]) -> Value:
-    """aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)"""
+    """aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)
+
+    A -1 is what is left of that axis, whatever the other axes are.
+    """
     axis = axis_of(dim, self.rank)
     dims = dims_of(op, self)
+    whole = self.shape[axis] if self.shape is not None else None
+    numbers = [size for size in sizes if isinstance(size, int) and size > 0]
+    if -1 in sizes and len(numbers) == len(sizes) - 1 and whole is not None:
+        sizes = [whole // product(numbers) if size == -1 else size for size in sizes]
     return reshape_to_result(op, self, [*dims[:axis], *sizes, *dims[axis + 1 :]])
 
 
@@ -97,7 +107,7 @@ def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
             "takes an axis for longer than 1; for sizes where it does not hold, the file has an axis more than torch"
         )
     axes = [axis for axis in axes if self.rank and self.shape[axis] == 1]
-    return op.Squeeze(self, axes) if axes else self
+    return squeezed(op, self, axes) if axes else self
 
 
 def _without_ones(op: Emitter, self: Value, axes: Sequence[int]) -> Value:
@@ -120,7 +130,7 @@ def _without_ones(op: Emitter, self: Value, axes: Sequence[int]) -> Value:
 @lower("aten::unsqueeze", "aten::unsqueeze_copy")
 def unsqueeze(op: Emitter, self: Value, dim: int) -> Value:
     """aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)"""
-    return op.Unsqueeze(self, [dim % (self.rank + 1)])
+    return unsqueezed(op, self, dim % (self.rank + 1))
 
 
 @lower("aten::atleast_1d")

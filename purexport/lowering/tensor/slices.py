@@ -80,7 +80,7 @@ def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
     """aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
     position = op.known(index)
-    if isinstance(position, int) and position < 0:
+    if isinstance(position, int) and position < 0 and not op.means_today("Gather"):  # which counts from the end
         position = add_sizes(op, op.dim(self, axis), position)
     return op.Gather(self, position if isinstance(position, Value) else op.const(position), axis=axis)
 

@@ -107,10 +107,10 @@ class Form:
 
 
 FORMS = [
-    Form("auto", double, (X,), ({0: Dim.AUTO, 1: Dim.AUTO},), [["x_dim_0", "x_dim_1"]], (_random(1, 9),)),
-    Form("dynamic", double, (X,), ({0: Dim.DYNAMIC},), [["x_dim_0", 3]], (_random(0, 3),)),
+    Form("auto", double, (X,), ({0: Dim.AUTO, 1: Dim.AUTO},), [["batch", "length"]], (_random(1, 9),)),
+    Form("dynamic", double, (X,), ({0: Dim.DYNAMIC},), [["batch", 3]], (_random(0, 3),)),
     *(
-        Form("hint-with-range", double, (X,), ({0: hint(min=2, max=9)},), [["x_dim_0", 3]], (_random(9, 3),))
+        Form("hint-with-range", double, (X,), ({0: hint(min=2, max=9)},), [["batch", 3]], (_random(9, 3),))
         for hint in (Dim.AUTO,)
         if callable(hint)  # from torch 2.7 on
     ),
@@ -122,7 +122,7 @@ FORMS = [
     Form("multiple", joined, (X, _random(8, 3)), ({0: N}, {0: 2 * N}), [["n", 3], ["2*n", 3]], (_random(1, 3), X[:2])),
     Form("offset", joined, (X, X[1:]), ({0: MORE}, {0: MORE - 1}), [["more", 3], ["more - 1", 3]], (X[:2], X[:1])),
     Form("alone", lambda x: x.view(-1, 2, 3), (X,), ({0: 2 * HALF},), [["2*half", 3]], (_random(6, 3),)),
-    Form("mixed", joined, (X, X), ({0: N}, {0: Dim.AUTO}), [["n", 3], ["y_dim_0", 3]], (_random(1, 3), _random(5, 3))),
+    Form("mixed", joined, (X, X), ({0: N}, {0: Dim.AUTO}), [["n", 3], ["y_count", 3]], (_random(1, 3), _random(5, 3))),
     Form("label-and-dim", joined, (X, X), ({0: "n"}, {0: N}), [["n", 3]] * 2, (_random(1, 3), _random(1, 3))),
     Form(
         "nested",
