@@ -69,7 +69,8 @@ LEAST_SAME = {"export": 0.87, "script": 0.87, "traced-script": 0.0}
 
 def row_params(rows: Iterable[Row]) -> list[Any]:
     """The rows as parameters (row, plan), one for each tier that has something of the row to run."""
-    found, operators = [], set()
+    found: list[Any] = []
+    operators: set[str] = set()
     for row in rows:
         operator = row.name.partition("-")[0]
         others = row.routes[1:]

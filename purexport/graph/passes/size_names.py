@@ -19,9 +19,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from proto_schema.sizes import Size, symbol
+from proto_schema.sizes import Dim, Size, symbol
 from purexport.aten.axes import is_own_name
-from purexport.aten.graph import Dim
 from purexport.aten.unique_names import UniqueNames
 from purexport.graph.ir import Graph, Shape, Value
 

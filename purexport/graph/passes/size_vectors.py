@@ -168,7 +168,7 @@ class _Vectors:
                 joined.append(value)
                 place += 1
             else:
-                numbers = []
+                numbers: list[int] = []
                 while place < len(items) and isinstance(size := items[place][0], int):
                     if numbers and _longest_run(tensors, items, place)[0] is not None:
                         break
