@@ -8,7 +8,7 @@ operator, so that a tool that rounds in another order changes no integer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +22,11 @@ from proto_schema.reference import EvaluationError, ReferenceEvaluator, Unsuppor
 SIZES = (2, 5)  # of the axis n
 LARGEST = 2000.0  # of a number: float16 must have room for what is computed of it
 MOST = 4000  # elements
+LARGE = 4  # of so many graphs one is large, and takes three times as long; most faults need few nodes
 OPSETS = (13, 15, 17, 18, 20, 21, 23)
 FLOATS = ("float32", "float64", "float16")
-CODES = {row.numpy: code for code, row in DTYPES.items() if row.native and row.bits}
+CODES = {np.dtype(row.numpy): code for code, row in DTYPES.items() if row.native and row.bits}
+NAMES = {dtype: str(dtype) for dtype in CODES}
 DOMAIN = "my.functions"
 Array = Any
 
@@ -39,7 +41,7 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        return str(self.arrays[0].dtype)
+        return NAMES[self.arrays[0].dtype]
 
     @property
     def rank(self) -> int:
@@ -168,8 +170,8 @@ class Builder:
         node = ps.helper.make_node(op, names, made, domain=domain or None, **attributes)
         known = {value.name: value for value in (*self.visible(), *self._constants())}
         taken = sorted(_free(node) & known.keys())
-        results = [self._run(node, taken, [known[name].arrays[at] for name in taken]) for at in range(len(SIZES))]
-        if any(row is None for row in results):
+        results = self._run(node, {name: known[name].arrays for name in taken})
+        if results is None:
             return None
         exact = not rough and all(known[name].exact for name in taken)
         for item in node.attribute:
@@ -187,31 +189,35 @@ class Builder:
         if self.outer is not None:
             yield from self.outer._constants()
 
-    def _run(self, node: ps.NodeProto, names: Sequence[str], arrays: Sequence[Array]) -> list[Array] | None:
+    def _run(self, node: ps.NodeProto, given: Mapping[str, Sequence[Array]]) -> list[list[Array]] | None:
+        """What the node makes at each of SIZES; None where it does not run, or makes something unusual."""
         graph = ps.GraphProto(
             name="one",
             node=[node],
-            input=[ps.ValueInfoProto(name=name) for name in names],
+            input=[ps.ValueInfoProto(name=name) for name in given],
             output=[ps.ValueInfoProto(name=name) for name in node.output if name],
         )
         functions = [item.proto for item in self.functions]
+        found: list[list[Array]] = []
         try:
-            found: list[Array] = ReferenceEvaluator(graph, {"": self.opset, DOMAIN: 1}, functions).run(
-                None, dict(zip(names, arrays, strict=True))
-            )
+            evaluator = ReferenceEvaluator(graph, {"": self.opset, DOMAIN: 1}, functions)
+            for at in range(len(SIZES)):
+                found.append(evaluator.run(None, {name: arrays[at] for name, arrays in given.items()}))
+                if not all(map(_usual, found[at])):
+                    return None
         except (EvaluationError, UnsupportedOperatorError):
             return None
-        return found if all(map(_usual, found)) else None
+        return found
 
 
 def _usual(array: Any) -> bool:
     if isinstance(array, list):
         return all(map(_usual, array))
-    if not isinstance(array, np.ndarray) or str(array.dtype) not in {str(np.dtype(item)) for item in CODES}:
+    if not isinstance(array, np.ndarray) or array.dtype not in CODES or array.size > MOST or array.ndim > 6:
         return False
-    if array.size > MOST or array.ndim > 6:
-        return False
-    return array.dtype.kind not in "fiu" or not array.size or bool(np.abs(array.astype(np.float64)).max() < LARGEST)
+    if array.dtype.kind not in "fiu" or not array.size:
+        return True
+    return bool(array.max() < LARGEST and array.min() > -LARGEST)  # not so of a NaN
 
 
 def _free(node: ps.NodeProto) -> set[str]:
@@ -262,7 +268,7 @@ def make(choices: Choices) -> Made | None:
         ]
         inputs.append(Value(f"x{number}", tuple(arrays)))
     main.values += inputs
-    for _ in range(3 + choices.below(14)):
+    for _ in range(3 + choices.below(14) if not choices.below(LARGE) else 2 + choices.below(5)):
         grow(main, ROWS if choices.below(2) else INSIDE)
     made_values = [value for value in main.values if value not in inputs]
     if not made_values:
@@ -337,13 +343,9 @@ def declared(value: Value, choices: Choices, of_input: bool = False) -> ps.Value
     for row in zip(*(array.shape for array in value.arrays), strict=True):
         size: int | str | None = row[0] if len(set(row)) == 1 else "n" if row == SIZES else None
         sizes.append(None if not choices.below(12) and not of_input else size)
-    kind = ps.helper.make_tensor_value_info(value.name, CODES[_numpy(value)], sizes)
+    kind = ps.helper.make_tensor_value_info(value.name, CODES[value.arrays[0].dtype], sizes)
     for dim in kind.type.tensor_type.shape.dim:
         if dim.dim_value is None and not dim.dim_param and not choices.below(2):
             dim.dim_value = -1
     return kind
 
-
-def _numpy(value: Value) -> Any:
-    dtype = value.arrays[0].dtype
-    return next(item for item in CODES if np.dtype(item) == dtype)
