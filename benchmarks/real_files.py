@@ -130,7 +130,8 @@ def forked(work: Callable[[], int], seconds: int = SECONDS, memory: int = MEMORY
                 resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
                 for stream, fd in ((sys.stdin, 0), (out, 1), (err, 2)):
                     os.dup2(os.open(os.devnull, os.O_RDONLY) if fd == 0 else stream.fileno(), fd)
-                sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+                sys.stdout = os.fdopen(1, "w", closefd=False)
+                sys.stderr = os.fdopen(2, "w", closefd=False)
                 status = work()
             except BaseException:
                 import traceback
@@ -160,7 +161,7 @@ def import_before() -> None:
 
     import proto_schema as ps
     import proto_schema.quantization
-    import proto_schema.simplification  # noqa: F401
+    import proto_schema.simplification
     from proto_schema.reference import ReferenceEvaluator
     from purexport.cli.main import build_parser
 
