@@ -117,8 +117,10 @@ def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budg
     places = found_places(graph, options, opset, seen)
     if not places.activations:
         raise ValueError(
-            "no activation can be quantized: the model has no Conv, MatMul, Gemm or other operator with an integer "
-            "form that works on float32, or the patterns leave all of them out"
+            "no activation can be quantized: outside of the branches of If and the bodies of loops, which stay as they "
+            "are, the model has no Conv, MatMul, Gemm or other operator with an integer form that works on float32, or "
+            "the patterns leave all of them out. Without --activations weights inside of branches and bodies are "
+            "quantized, too"
         )
     made, entries = _Rewriting(model, options, places).run()
     left = [
