@@ -16,6 +16,7 @@ import numpy as np
 
 import proto_schema as ps
 from fuzz.build import Choices
+from fuzz.harness import Violation
 from proto_schema import operators
 from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.names import bodies, free_names
@@ -231,7 +232,9 @@ class Builder:
                 found.append(evaluator.run(None, {name: arrays[at] for name, arrays in given.items()}))
                 if not all(map(_usual, found[at])):
                     return None
-        except (EvaluationError, UnsupportedOperatorError):
+        except (EvaluationError, UnsupportedOperatorError) as error:
+            if isinstance(error.__cause__, (TypeError, AttributeError)):  # the node is right, and a row is not
+                raise Violation(f"evaluator: {node.op_type}: {error.__cause__}") from error
             return None
         return found
 
