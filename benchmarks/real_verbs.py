@@ -7,6 +7,7 @@ where it takes the model as it was; ONNX Runtime, where it takes that; and the n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -195,19 +196,28 @@ def says(*words: str) -> Callable[[Case], Verdict]:
     return judge
 
 
+def advised(answer: Answer) -> list[str]:
+    """The option that a refusal tells a person to add."""
+    return list(re.findall(r"\((--opset) ([0-9]+)\)", answer.err)[0]) if "(--opset " in answer.err else []
+
+
 def makes(*words: str, close: float | None = CLOSE, inputs: bool = False) -> Callable[[Case], Verdict]:
-    """A verb that makes another model: FILE and OUT are its paths; `inputs`: it may be told inputs that fit."""
+    """A verb that makes another model: FILE and OUT are its paths; `inputs`: it may be told inputs that fit.
+
+    Where a refusal names an option, a person adds it.
+    """
 
     def judge(case: Case) -> Verdict:
         out = case.path("out.onnx")
         out.unlink(missing_ok=True)
         given = [{"FILE": str(case.model), "OUT": str(out)}.get(word, word) for word in words]
         answer = command(given)
+        if advised(answer):
+            answer = command([*given, *advised(answer)])
         found = ended(answer, (0,) if case.valid else (0, 1))
         if found and inputs and case.inputs is not None:
             answer = command([*given, "--inputs", str(case.inputs)])
-            second = ended(answer)
-            if second is None:
+            if ended(answer) is None:
                 return REFUSED, f"without --inputs: {found[1]}"
         return found or _judged(case, out, close)
 
@@ -271,7 +281,10 @@ def calibrated(case: Case) -> Verdict:
     out = case.path("out.onnx")
     out.unlink(missing_ok=True)
     words = ["quantize", str(case.model), "-o", str(out), "--activations", "uint8", "--calibrate", str(case.inputs)]
-    return ended(command(words)) or _judged(case, out, None)
+    answer = command(words)
+    if advised(answer):
+        answer = command([*words, *advised(answer)])
+    return ended(answer) or _judged(case, out, None)
 
 
 def _middle(case: Case) -> str:

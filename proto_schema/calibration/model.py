@@ -110,7 +110,9 @@ def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budg
     needed = 13 if options.per_channel else 10
     if opset < needed:
         what = "A scale for each channel" if options.per_channel else "QuantizeLinear"
-        raise ValueError(f"{what} needs opset {needed}, and the model has opset {opset}; convert it first")
+        raise ValueError(
+            f"{what} needs opset {needed}, and the model has opset {opset}; convert it first (--opset {needed})"
+        )
     names = watched(graph, options, opset)
     with Runner(model, names, budget) as runner:
         seen = collected(runner, Samples(model, samples, budget), options)
