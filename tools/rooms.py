@@ -108,7 +108,9 @@ ROOMS = {
         "proto_schema/shape_inference_official lowering/core/inferring",
     ),
     "compute": _room("proto_schema/compute/*", "compute/{versions,networks,evaluator,random_nodes,every_operator}"),
-    "compute.microsoft": _room("proto_schema/compute/microsoft/*", "compute/{microsoft,every_operator}"),
+    "compute.microsoft": _room(
+        "proto_schema/compute/microsoft/*", "compute/{microsoft,microsoft_costs,every_operator}"
+    ),
     "budget": _room(
         "proto_schema/{budget,npy}",
         "proto_schema/budget weights/npy",

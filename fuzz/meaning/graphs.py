@@ -8,7 +8,7 @@ operator, so that a tool that rounds in another order changes no integer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +16,20 @@ import numpy as np
 
 import proto_schema as ps
 from fuzz.build import Choices
+from fuzz.harness import Violation
+from proto_schema import operators
 from proto_schema.dtypes import DTYPES
+from proto_schema.graphs.names import bodies, free_names
 from proto_schema.reference import EvaluationError, ReferenceEvaluator, UnsupportedOperatorError
 
 SIZES = (2, 5)  # of the axis n
 LARGEST = 2000.0  # of a number: float16 must have room for what is computed of it
 MOST = 4000  # elements
+LARGE = 4  # of so many graphs one is large, and takes three times as long; most faults need few nodes
 OPSETS = (13, 15, 17, 18, 20, 21, 23)
 FLOATS = ("float32", "float64", "float16")
-CODES = {row.numpy: code for code, row in DTYPES.items() if row.native and row.bits}
+CODES = {np.dtype(row.numpy): code for code, row in DTYPES.items() if row.native and row.bits}
+NAMES = {dtype: str(dtype) for dtype in CODES}
 DOMAIN = "my.functions"
 Array = Any
 
@@ -39,7 +44,7 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        return str(self.arrays[0].dtype)
+        return NAMES[self.arrays[0].dtype]
 
     @property
     def rank(self) -> int:
@@ -55,7 +60,6 @@ class Function:
     """A function of the model, and the value that its first input had when it was made."""
 
     proto: ps.FunctionProto
-    example: Value
     exact: bool
 
 
@@ -72,6 +76,7 @@ class Builder:
     functions: list[Function] = field(default_factory=list)
     nodes: list[ps.NodeProto] = field(default_factory=list)
     initializers: list[ps.TensorProto] = field(default_factory=list)
+    sparse: list[ps.SparseTensorProto] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     constants: list[Value] = field(default_factory=list)
     count: int = 0
@@ -121,13 +126,32 @@ class Builder:
             if same.dtype == array.dtype and same.shape == array.shape and same.tobytes() == array.tobytes():
                 return known.name
         name = self.name()
+        self.constants.append(Value(name, (array,) * len(SIZES)))
+        if array.size and array.ndim and array.dtype.kind in "fi" and not self.choices.below(12):
+            self._sparse(array, name)
+            return name
         tensor = ps.numpy_helper.from_array(array, name)
         if self.initializers_allowed and self.choices.below(4):
             self.initializers.append(tensor)
         else:
             self.nodes.append(ps.helper.make_node("Constant", [], [name], value=tensor))
-        self.constants.append(Value(name, (array,) * len(SIZES)))
         return name
+
+    def _sparse(self, array: Array, name: str) -> None:
+        """A tensor of which only what is not zero is stored, each with its place among all or on each axis."""
+        kept = (array != 0) | np.signbit(array)
+        places = np.flatnonzero(kept) if self.choices.below(2) or array.ndim == 1 else np.argwhere(kept)
+        stored = ps.SparseTensorProto(
+            values=ps.numpy_helper.from_array(array[kept], name),
+            indices=ps.numpy_helper.from_array(places.astype(np.int64)),
+            dims=list(array.shape),
+        )
+        if self.initializers_allowed and self.choices.below(4):
+            self.sparse.append(stored)
+            return
+        assert stored.values is not None
+        stored.values.name = None
+        self.nodes.append(ps.helper.make_node("Constant", [], [name], sparse_value=stored))
 
     def numbers(self, shape: Sequence[int], dtype: str = "float32", most: int = 8) -> Array:
         """Numbers on a lattice, which small sums and products keep exactly; zeros of both signs among them."""
@@ -152,13 +176,16 @@ class Builder:
         *,
         rough: bool = False,
         domain: str = "",
+        overload: str = "",
         refer: dict[str, str] | None = None,
+        of_tensor: bool = True,
         **attributes: Any,
     ) -> Value | None:
         """The first result of a new node; None where the node does not run on these values, and is left out.
 
         An input of None is a value that was not found; one that the node leaves out is "". `outputs` says how many, or
-        which of them have a name. `refer`: attributes that the function's own give.
+        which of them have a name. `refer`: attributes that the function's own give. Not `of_tensor`: what looks like a
+        tensor here is an optional one, and only who made it takes it.
         """
         if any(item is None for item in inputs):
             return None
@@ -166,10 +193,12 @@ class Builder:
         wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         made = [self.name() if named else "" for named in wanted]
         node = ps.helper.make_node(op, names, made, domain=domain or None, **attributes)
+        node.overload = overload or None
         known = {value.name: value for value in (*self.visible(), *self._constants())}
+        known.update((item.name, item) for item in inputs if isinstance(item, Value))
         taken = sorted(_free(node) & known.keys())
-        results = [self._run(node, taken, [known[name].arrays[at] for name in taken]) for at in range(len(SIZES))]
-        if any(row is None for row in results):
+        results = self._run(node, {name: known[name].arrays for name in taken})
+        if results is None:
             return None
         exact = not rough and all(known[name].exact for name in taken)
         for item in node.attribute:
@@ -179,7 +208,7 @@ class Builder:
         self.nodes.append(node)
         places = [name for name in made if name]
         news = [Value(name, tuple(row[at] for row in results), exact) for at, name in enumerate(places)]
-        self.values += [value for value in news if isinstance(value.arrays[0], np.ndarray)]
+        self.values += [value for value in news if of_tensor and isinstance(value.arrays[0], np.ndarray)]
         return news[0]
 
     def _constants(self) -> Iterator[Value]:
@@ -187,36 +216,40 @@ class Builder:
         if self.outer is not None:
             yield from self.outer._constants()
 
-    def _run(self, node: ps.NodeProto, names: Sequence[str], arrays: Sequence[Array]) -> list[Array] | None:
+    def _run(self, node: ps.NodeProto, given: Mapping[str, Sequence[Array]]) -> list[list[Array]] | None:
+        """What the node makes at each of SIZES; None where it does not run, or makes something unusual."""
         graph = ps.GraphProto(
             name="one",
             node=[node],
-            input=[ps.ValueInfoProto(name=name) for name in names],
+            input=[ps.ValueInfoProto(name=name) for name in given],
             output=[ps.ValueInfoProto(name=name) for name in node.output if name],
         )
         functions = [item.proto for item in self.functions]
+        found: list[list[Array]] = []
         try:
-            found: list[Array] = ReferenceEvaluator(graph, {"": self.opset, DOMAIN: 1}, functions).run(
-                None, dict(zip(names, arrays, strict=True))
-            )
-        except (EvaluationError, UnsupportedOperatorError):
+            evaluator = ReferenceEvaluator(graph, {"": self.opset, DOMAIN: 1}, functions)
+            for at in range(len(SIZES)):
+                found.append(evaluator.run(None, {name: arrays[at] for name, arrays in given.items()}))
+                if not all(map(_usual, found[at])):
+                    return None
+        except (EvaluationError, UnsupportedOperatorError) as error:
+            if isinstance(error.__cause__, (TypeError, AttributeError)):  # the node is right, and a row is not
+                raise Violation(f"evaluator: {node.op_type}: {error.__cause__}") from error
             return None
-        return found if all(map(_usual, found)) else None
+        return found
 
 
 def _usual(array: Any) -> bool:
     if isinstance(array, list):
         return all(map(_usual, array))
-    if not isinstance(array, np.ndarray) or str(array.dtype) not in {str(np.dtype(item)) for item in CODES}:
+    if not isinstance(array, np.ndarray) or array.dtype not in CODES or array.size > MOST or array.ndim > 6:
         return False
-    if array.size > MOST or array.ndim > 6:
-        return False
-    return array.dtype.kind not in "fiu" or not array.size or bool(np.abs(array.astype(np.float64)).max() < LARGEST)
+    if array.dtype.kind not in "fiu" or not array.size:
+        return True
+    return bool(array.max() < LARGEST and array.min() > -LARGEST)  # not so of a NaN
 
 
 def _free(node: ps.NodeProto) -> set[str]:
-    from proto_schema.graphs.names import free_names
-
     return set(free_names(node))
 
 
@@ -232,6 +265,23 @@ class Made:
     exact: dict[str, bool]
     values: dict[str, Value]
 
+    @property
+    def sparse(self) -> bool:
+        """Whether tensors of the file are sparse: to inference, as to onnx's, these are of a type that few nodes take.
+
+        ONNX Runtime and the evaluator take them as the tensors that they stand for.
+        """
+        graph = self.model.graph or ps.GraphProto()
+        return _sparse(graph) or any(_sparse_inside(function.node) for function in self.model.functions)
+
+
+def _sparse(graph: ps.GraphProto) -> bool:
+    return bool(graph.sparse_initializer) or _sparse_inside(graph.node)
+
+
+def _sparse_inside(nodes: Iterable[ps.NodeProto]) -> bool:
+    return any(_sparse(body) for node in nodes for body in bodies(node))
+
 
 def make(choices: Choices) -> Made | None:
     """A random model; None where nothing came of the choices."""
@@ -239,7 +289,7 @@ def make(choices: Choices) -> Made | None:
 
     opset = choices.one_of(OPSETS)
     functions: list[Function] = []
-    for number in range(choices.below(3)):
+    for number in range(choices.below(4)):
         made = _function(choices, opset, number, functions)
         functions += [made] if made is not None else []
     main = Builder(choices, opset, functions=functions)
@@ -262,7 +312,7 @@ def make(choices: Choices) -> Made | None:
         ]
         inputs.append(Value(f"x{number}", tuple(arrays)))
     main.values += inputs
-    for _ in range(3 + choices.below(14)):
+    for _ in range(3 + choices.below(14) if not choices.below(LARGE) else 2 + choices.below(5)):
         grow(main, ROWS if choices.below(2) else INSIDE)
     made_values = [value for value in main.values if value not in inputs]
     if not made_values:
@@ -282,6 +332,7 @@ def make(choices: Choices) -> Made | None:
         input=[declared(value, choices, of_input=True) for value in inputs],
         output=results,
         initializer=main.initializers,
+        sparse_initializer=main.sparse,
         value_info=infos,
     )
     if not choices.below(6):  # an input with a default, which is not what is fed
@@ -307,28 +358,43 @@ def make(choices: Choices) -> Made | None:
 
 
 def _function(choices: Choices, opset: int, number: int, others: list[Function]) -> Function | None:
-    """A function of one tensor, with an attribute; it may call those before it."""
+    """A function of one tensor, with an attribute; it may call those before it.
+
+    It may import another opset, in which its operators are the same, and may be an overload of the one before it.
+    """
     from fuzz.meaning.operators import INSIDE, grow
 
-    body = Builder(choices, opset, "v", initializers_allowed=False, is_function=True, functions=list(others))
+    own = choices.one_of(OPSETS) if not choices.below(3) else opset
+    body = Builder(choices, own, "v", initializers_allowed=False, is_function=True, functions=list(others))
     example = Value("x0", (body.numbers((2, 3)), body.numbers((5, 3))))
     body.values.append(example)
     for _ in range(1 + choices.below(4)):
         grow(body, INSIDE)
     alpha = body.add("LeakyRelu", [body.pick(FLOATS)], refer={"alpha": "alpha"}, alpha=0.5)
-    if alpha is None:
+    if alpha is None or not all(_same(node, own, opset) for node in body.nodes):
         return None
-    results = [alpha.name]
+    overloaded = bool(others and opset >= 21 and choices.below(2))
     proto = ps.FunctionProto(
-        name=f"F{number}",
+        name=others[-1].proto.name if overloaded else f"F{number}",
+        overload=f"o{number}" if overloaded else None,
         domain=DOMAIN,
         input=["x0"],
-        output=results,
+        output=[alpha.name],
         node=body.nodes,
-        opset_import=[ps.helper.make_opsetid("", opset), ps.helper.make_opsetid(DOMAIN, 1)],
+        opset_import=[ps.helper.make_opsetid("", own), ps.helper.make_opsetid(DOMAIN, 1)],
         attribute_proto=[ps.helper.make_attribute("alpha", 0.5)],
     )
-    return Function(proto, example, alpha.exact)
+    return Function(proto, alpha.exact)
+
+
+def _same(node: ps.NodeProto, one: int, other: int) -> bool:
+    """Whether the operators of a node are the same at both opsets, which a function needs whose opset is another."""
+    schemas = [operators.schema(node.op_type or "", opset, "") for opset in (one, other)]
+    if not node.domain and (
+        None in schemas or len({schema.since_version for schema in schemas if schema is not None}) > 1
+    ):
+        return False
+    return all(_same(inner, one, other) for graph in bodies(node) for inner in graph.node)
 
 
 def declared(value: Value, choices: Choices, of_input: bool = False) -> ps.ValueInfoProto:
@@ -337,13 +403,8 @@ def declared(value: Value, choices: Choices, of_input: bool = False) -> ps.Value
     for row in zip(*(array.shape for array in value.arrays), strict=True):
         size: int | str | None = row[0] if len(set(row)) == 1 else "n" if row == SIZES else None
         sizes.append(None if not choices.below(12) and not of_input else size)
-    kind = ps.helper.make_tensor_value_info(value.name, CODES[_numpy(value)], sizes)
+    kind = ps.helper.make_tensor_value_info(value.name, CODES[value.arrays[0].dtype], sizes)
     for dim in kind.type.tensor_type.shape.dim:
         if dim.dim_value is None and not dim.dim_param and not choices.below(2):
             dim.dim_value = -1
     return kind
-
-
-def _numpy(value: Value) -> Any:
-    dtype = value.arrays[0].dtype
-    return next(item for item in CODES if np.dtype(item) == dtype)

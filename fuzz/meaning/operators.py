@@ -469,12 +469,34 @@ def sequence(g: Builder) -> Any:
     y = g.pick([x.dtype], x.rank) if x and x.rank else None
     if x is None or y is None:
         return None
+    axis = g.choices.below(x.rank)
+    form = g.choices.below(5)
+    if form == 0:
+        made = g.add("SplitToSequence", [x], axis=axis, keepdims=g.choices.below(2))
+        return g.add("SequenceLength", [made])
     made = g.add("SequenceConstruct", [x, y])
+    if form == 1:
+        made = g.add("SequenceInsert", [made, x, g.constant(np.array(g.choices.below(2), np.int64))])
+    if form == 2:
+        made = g.add("SequenceErase", [made, g.constant(np.array(g.choices.below(2), np.int64))])
+    if g.choices.below(2):
+        return g.add("SequenceAt", [made, g.constant(np.array(-g.choices.below(2), np.int64))])
+    return g.add("ConcatFromSequence", [made], axis=axis)
+
+
+def optional(g: Builder) -> Any:
+    """A tensor that might be none, and the question whether it is one."""
+    x = g.pick(FLOATS)
+    if x is None or g.opset < 15:
+        return None
+    made = g.add("Optional", [x], of_tensor=False)
     if made is None:
         return None
     if g.choices.below(2):
-        return g.add("SequenceAt", [made, g.constant(np.array(g.choices.below(2), np.int64))])
-    return g.add("ConcatFromSequence", [made], axis=g.choices.below(x.rank))
+        made = g.add("Identity", [made], of_tensor=False) if g.opset >= 16 else made
+    if not g.choices.below(3):
+        g.add("OptionalHasElement", [made])
+    return g.add("OptionalGetElement", [made])
 
 
 # Control --------------------------------------------------------------------------------------------------------------
@@ -531,7 +553,14 @@ def _closed(body: Builder, results: Sequence[Value], inputs: Sequence[ps.ValueIn
         if g.in_function:
             said.type.tensor_type.shape = None  # calls pass other shapes than the example has
         outputs.append(said)
-    return ps.GraphProto(name="b", node=body.nodes, input=list(inputs), output=outputs, initializer=body.initializers)
+    return ps.GraphProto(
+        name="b",
+        node=body.nodes,
+        input=list(inputs),
+        output=outputs,
+        initializer=body.initializers,
+        sparse_initializer=body.sparse,
+    )
 
 
 def loop(g: Builder) -> Any:
@@ -566,6 +595,41 @@ def loop(g: Builder) -> Any:
     )
 
 
+def scan(g: Builder) -> Any:
+    """A body for each part of a value, forwards or backwards, of any axis; a value is carried, others are stacked."""
+    state, x = g.pick(["float32"]), g.pick(FLOATS)
+    if state is None or x is None or not x.rank or g.depth >= DEEPEST:
+        return None
+    axis = g.choices.below(x.rank)
+    if not all(array.shape[axis] for array in x.arrays):
+        return None
+    body = body_of(g)
+    parts = tuple(np.take(array, 0, axis) for array in x.arrays)
+    names = [body.name(), body.name()]
+    carried, part = Value(names[0], state.arrays, state.exact), Value(names[1], parts, x.exact)
+    body.values += [carried, part]
+    inputs = [declared(value, g.choices, of_input=True) for value in body.values]
+    for _ in range(1 + g.choices.below(4)):
+        grow(body, INSIDE)
+    fitting = [value for value in body.values if value.dtype == "float32" and _like(value, carried)]
+    after = body.add("Tanh", [g.choices.one_of(fitting[::-1])], rough=True)
+    stacked = body.pick()
+    if after is None or stacked is None:
+        return None
+    graph = _closed(body, [after, stacked], inputs, g)
+    options: dict[str, Any] = {"num_scan_inputs": 1}
+    if axis or g.choices.below(2):
+        options["scan_input_axes"] = [axis - x.rank * g.choices.below(2)]
+    if g.choices.below(2):
+        options["scan_input_directions"] = [g.choices.below(2)]
+        options["scan_output_directions"] = [g.choices.below(2)]
+    if g.choices.below(2):
+        options["scan_output_axes"] = [g.choices.below(stacked.rank + 1)]
+    return g.add(
+        "Scan", [state, x], ([True, True], [False, True])[g.choices.below(2)], rough=True, body=graph, **options
+    )
+
+
 def _like(one: Value, other: Value) -> bool:
     return all(mine.shape == theirs.shape for mine, theirs in zip(one.arrays, other.arrays, strict=True))
 
@@ -576,7 +640,14 @@ def call(g: Builder) -> Any:
         return None
     function: Function = g.choices.one_of(g.functions)
     given = {"alpha": 0.25} if g.choices.below(2) else {}
-    return g.add(function.proto.name or "", [g.pick(["float32"])], rough=True, domain=DOMAIN, **given)
+    return g.add(
+        function.proto.name or "",
+        [g.pick(["float32"])],
+        rough=True,
+        domain=DOMAIN,
+        overload=function.proto.overload or "",
+        **given,
+    )
 
 
 INSIDE: tuple[Row, ...] = (
@@ -585,6 +656,6 @@ INSIDE: tuple[Row, ...] = (
     call,
 )  # fmt: skip
 ROWS: tuple[Row, ...] = (
-    convolution, convolution, branch, branch, loop, call, call, split, filled, ranged, triangle, selected, products,
-    pooled, resized, normalized, recurrent, sequence, alias, neutral,
+    convolution, convolution, branch, branch, loop, scan, call, call, optional, split, filled, ranged, triangle,
+    selected, products, pooled, resized, normalized, recurrent, sequence, sequence, alias, neutral,
 )  # fmt: skip

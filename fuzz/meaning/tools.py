@@ -36,26 +36,26 @@ class Result:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
-Tool = Callable[[Made, Choices, Path], "Result | None"]
+Tool = Callable[[Made, Choices, contextlib.ExitStack], "Result | None"]
 
 
-def simplify(made: Made, choices: Choices, _: Path) -> Result:
+def simplify(made: Made, choices: Choices, _: contextlib.ExitStack) -> Result:
     found = simplified(made.model, fold_bytes=(1 << 20, 64, 0)[choices.below(3)])
     return Result(found.model, ROUNDED if "merged" in found.done else EXACT, " ".join(sorted(found.done)))
 
 
-def convert(made: Made, choices: Choices, _: Path) -> Result:
+def convert(made: Made, choices: Choices, _: contextlib.ExitStack) -> Result:
     target = 9 + choices.below(18)
     return Result(ps.version_converter.convert_version(made.model, target), ROUNDED, f"{target}")
 
 
-def convert_and_back(made: Made, choices: Choices, folder: Path) -> Result:
+def convert_and_back(made: Made, choices: Choices, stack: contextlib.ExitStack) -> Result:
     opset = next(item.version for item in made.model.opset_import if not item.domain)
-    first = convert(made, choices, folder)
+    first = convert(made, choices, stack)
     return Result(ps.version_converter.convert_version(first.model, opset or 1), ROUNDED, first.word)
 
 
-def extract_and_merge(made: Made, choices: Choices, _: Path) -> Result | None:
+def extract_and_merge(made: Made, choices: Choices, _: contextlib.ExitStack) -> Result | None:
     """Cut in two between two nodes, and joined again."""
     model = ps.shape_inference.infer_shapes(made.model)
     graph = model.graph
@@ -90,20 +90,20 @@ def extract_and_merge(made: Made, choices: Choices, _: Path) -> Result | None:
     return Result(merged, EXACT, f"{len(cut)}", named, {name: f"b/{name}" for name in late})
 
 
-def inline(made: Made, choices: Choices, _: Path) -> Result:
+def inline(made: Made, choices: Choices, _: contextlib.ExitStack) -> Result:
     if choices.below(2):
         return Result(ps.inliner.inline_local_functions(made.model), EXACT)
     names = [(DOMAIN, item.name or "") for item in made.model.functions[:1]]
     return Result(ps.inliner.inline_selected_functions(made.model, names, bool(choices.below(2))), EXACT)
 
 
-def inline_standard(made: Made, _: Choices, __: Path) -> Result:
+def inline_standard(made: Made, _: Choices, __: contextlib.ExitStack) -> Result:
     """Operators that the standard defines by others, too."""
     chosen = ps.inliner.inline_selected_functions(made.model, [], True, inline_schema_functions=True)
     return Result(chosen, ROUNDED)
 
 
-def prefix(made: Made, _: Choices, __: Path) -> Result:
+def prefix(made: Made, _: Choices, __: contextlib.ExitStack) -> Result:
     graph = made.model.graph
     return Result(
         ps.compose.add_prefix(made.model, "p/"),
@@ -114,15 +114,16 @@ def prefix(made: Made, _: Choices, __: Path) -> Result:
     )
 
 
-def quantized(made: Made, choices: Choices, _: Path) -> Result:
+def quantized(made: Made, choices: Choices, _: contextlib.ExitStack) -> Result:
     """Weights of -1, 0 and 1 in fewer bits, which all of these types have."""
     kind = choices.one_of(("float16", "bfloat16", "int8", "float8e4m3fn", "float8e5m2"))
     scheme = Scheme(kind, smallest=1, threads=1)
     return Result(quantize(made.model, scheme), ROUNDED, kind)
 
 
-def saved(made: Made, choices: Choices, folder: Path) -> Result:
+def saved(made: Made, choices: Choices, stack: contextlib.ExitStack) -> Result:
     """Inline, beside the model, or in several files; read again from there."""
+    folder = stack.enter_context(empty_folder())
     form = choices.below(4)
     external: dict[str, Any] = [
         {"external_data": False},
@@ -134,12 +135,16 @@ def saved(made: Made, choices: Choices, folder: Path) -> Result:
     return Result(ps.load(folder / "m.onnx"), EXACT, f"{form}")
 
 
-def as_text(made: Made, _: Choices, __: Path) -> Result:
-    return Result(ps.parser.parse_model(to_text(made.model)), EXACT)
+def as_text(made: Made, _: Choices, __: contextlib.ExitStack) -> Result | None:
+    text = to_text(made.model)
+    if made.sparse or "<sparse_value: " in text:
+        return None  # onnx's syntax has no form for the values of sparse tensors
+    return Result(ps.parser.parse_model(text), EXACT)
 
 
-def inferred(made: Made, _: Choices, __: Path) -> Result:
-    return Result(ps.shape_inference.infer_shapes(made.model, check_type=True, strict_mode=True), EXACT)
+def inferred(made: Made, _: Choices, __: contextlib.ExitStack) -> Result:
+    strict = not made.sparse
+    return Result(ps.shape_inference.infer_shapes(made.model, check_type=strict, strict_mode=strict), EXACT)
 
 
 TOOLS: dict[str, Tool] = {

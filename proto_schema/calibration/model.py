@@ -110,15 +110,19 @@ def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budg
     needed = 13 if options.per_channel else 10
     if opset < needed:
         what = "A scale for each channel" if options.per_channel else "QuantizeLinear"
-        raise ValueError(f"{what} needs opset {needed}, and the model has opset {opset}; convert it first")
+        raise ValueError(
+            f"{what} needs opset {needed}, and the model has opset {opset}; convert it first (--opset {needed})"
+        )
     names = watched(graph, options, opset)
     with Runner(model, names, budget) as runner:
         seen = collected(runner, Samples(model, samples, budget), options)
     places = found_places(graph, options, opset, seen)
     if not places.activations:
         raise ValueError(
-            "no activation can be quantized: the model has no Conv, MatMul, Gemm or other operator with an integer "
-            "form that works on float32, or the patterns leave all of them out"
+            "no activation can be quantized: outside of the branches of If and the bodies of loops, which stay as they "
+            "are, the model has no Conv, MatMul, Gemm or other operator with an integer form that works on float32, or "
+            "the patterns leave all of them out. Without --activations weights inside of branches and bodies are "
+            "quantized, too"
         )
     made, entries = _Rewriting(model, options, places).run()
     left = [

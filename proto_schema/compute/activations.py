@@ -16,7 +16,7 @@ __all__ = ["sigmoid", "softmax"]
 
 def sigmoid(x: Array) -> Any:
     """1 / (1 + exp(-x)) of an array of floats."""
-    e = np.exp(-x)  # infinite at worst, which gives 0
+    e = np.asarray(np.exp(-x))  # infinite at worst, which gives 0; of no axes numpy makes no array
     e += 1
     return np.divide(1, e, out=e)
 

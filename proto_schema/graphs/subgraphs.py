@@ -7,9 +7,10 @@ inputs. It takes time linear in the graph. Messages and weights are shared with 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
-from proto_schema.graphs.names import as_text, free_names
+from proto_schema.graphs.names import Unique, as_text, defined, free_names, used
 from proto_schema.graphs.similar import similar
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -50,7 +51,7 @@ def subgraph(
     if missing:
         raise ValueError(f"{', '.join(outputs)} also need {', '.join(missing)}: name it among the inputs")
     starts = [name for name in starts if all_inputs or name in cut.used]
-    made = GraphProto(name=graph.name or "subgraph", node=[graph.node[at] for at in sorted(cut.nodes)])
+    made = GraphProto(name=graph.name or "subgraph", node=_nodes(graph, cut, begin))
     kept = cut.used - begin
     made.initializer = [tensor for tensor in graph.initializer if as_text(tensor.name) in kept]
     made.sparse_initializer = [
@@ -63,6 +64,18 @@ def subgraph(
     made.value_info = [value for value in graph.value_info if as_text(value.name) in inner]
     rest = {row.name: getattr(model, row.name) for row in ModelProto.FIELDS if row.name not in ("graph",)}
     return ModelProto(graph=made, **{name: value for name, value in rest.items() if value})
+
+
+def _nodes(graph: GraphProto, cut: _Cut, begin: set[str]) -> list[NodeProto]:
+    """The nodes of the part. A result that is also an input of the part has another name, which nobody reads."""
+    nodes = [graph.node[at] for at in sorted(cut.nodes)]
+    unique = None
+    for place, node in enumerate(nodes):
+        if any(as_text(name) in begin for name in node.output):
+            unique = unique or Unique([*used(graph.node), *defined(graph)])
+            nodes[place] = copy(node)
+            nodes[place].output = [unique(as_text(name)) if as_text(name) in begin else name for name in node.output]
+    return nodes
 
 
 def _cut(

@@ -7,6 +7,8 @@ from proto_schema.inference.site import Outputs, Site
 from proto_schema.sizes import Dim
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_BESIDE = {4: ("sequence_lens", 1), 5: ("initial_h", 3), 6: ("initial_c", 3)}
+"""Name and rank of the inputs beside the data that have its batch, by their places; only LSTM has the last."""
 
 
 @row("RNN", "GRU", "LSTM")
@@ -31,6 +33,11 @@ def recurrent(site: Site) -> Outputs:
     batch_first = site.attribute("layout", 0) == 1
     one, other = data[:2] if data is not None else (site.fresh(), _batch(site, batch_first))
     time, batch = (other, one) if batch_first and data is not None else (one, other)
+    for place, (name, rank) in _BESIDE.items():
+        shape = site.shape_of_rank(place, rank)
+        if shape is not None:
+            size = shape[1 if rank == 3 and not batch_first else 0]
+            batch = site.same(batch, size, f"the batches of X and {name}")
     last = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     each = (batch, time, directions, hidden) if batch_first else (time, directions, batch, hidden)
     return [site.out(each), *[site.out(last) for _ in range(2)]]

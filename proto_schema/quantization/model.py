@@ -406,7 +406,8 @@ class Rewriting:
         runtime = ", or choose target='onnxruntime'" if self.target == "onnx" and other._as_bits(weight) else ""
         raise ValueError(
             f"{self.scheme.type}{blocks} needs opset {later}, where {operator} has it, and the model has opset "
-            f"{self.opset}; export or convert it to opset {later}{runtime}. The first weight is {weight.name!r}"
+            f"{self.opset}; export or convert it to opset {later} (--opset {later}){runtime}. The first weight is "
+            f"{weight.name!r}"
         )
 
     def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> str:

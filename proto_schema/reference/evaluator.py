@@ -53,7 +53,7 @@ class ReferenceEvaluator:
         stands alone; without it the newest hold. `functions` are those that a graph, function or node calls. `new_ops`
         are classes derived from `op_run.OpRun`; they go before what is known here. `verbose=1` writes each node and its
         results to stdout. `optimized` is taken as onnx.reference took it; there is one way to compute an operator here.
-        `budget` is what a run may ask for: a `Budget`, or its memory in bytes or as text (default: 16 GiB).
+        `budget` is what a run may ask for: a `Budget`, or its memory in bytes (default: 16 GiB).
 
         Raises UnsupportedOperatorError for operators that nothing computes, ValueError for opsets beside a model,
         TypeError for what is no model, and what `load` raises for a path.

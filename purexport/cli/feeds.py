@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
@@ -32,6 +32,14 @@ def files_of_feed(args: argparse.Namespace) -> list[str]:
 
 def make_feed(model: ps.ModelProto, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """The inputs by name. Raises UsageError for names that the model has not, and for what cannot be drawn."""
+    return next(make_feeds(model, args, seed))
+
+
+def make_feeds(model: ps.ModelProto, args: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
+    """The inputs by name, of the most usual shapes first, then of others; once where nothing is random.
+
+    Raises UsageError as `make_feed` does.
+    """
     import numpy as np
 
     from proto_schema.reference.inputs import allowed_shapes, asked
@@ -51,11 +59,14 @@ def make_feed(model: ps.ModelProto, args: argparse.Namespace, seed: int) -> dict
     for name in [name for name in feed if name not in declared]:
         raise UsageError(f"the model has no input {name!r}; it has {', '.join(map(repr, declared)) or 'none'}")
     missing = [item for item in asked(model) if item.name not in feed]
-    if missing:
-        shapes = next(allowed_shapes(model, sizes, {name: array.shape for name, array in feed.items()}))
-        for item in missing:
-            feed[item.name or ""] = _random(_declared(item, shapes.get(item.name or "")), draw)
-    return feed
+    if not missing:
+        yield feed
+        return
+    state = draw.bit_generator.state
+    for shapes in allowed_shapes(model, sizes, {name: array.shape for name, array in feed.items()}):
+        draw.bit_generator.state = state
+        drawn = {item.name or "": _random(_declared(item, shapes.get(item.name or "")), draw) for item in missing}
+        yield {**feed, **drawn}
 
 
 def _array(stored: Any) -> np.ndarray[Any, Any]:

@@ -121,6 +121,11 @@ def parse_input(text: str) -> InputSpec:
     return InputSpec(name, dtype, tuple(map(int, sizes)), low, high)
 
 
+def parse_names(text: str) -> list[str]:
+    """`scores,boxes` -> its names. A comma in a name is written `\\,`."""
+    return [name.replace("\\,", ",") for name in re.split(r"(?<!\\),", text) if name]
+
+
 def parse_dynamic(texts: Sequence[str], names: Sequence[str] | None) -> dict[str, dict[int, str]]:
     """`["x:0=batch", "x:2=height,3=width"]` -> `{"x": {0: "batch", 2: "height", 3: "width"}}`; "all" is left out.
 

@@ -80,8 +80,13 @@ def test_a_dry_run_tells_errors_and_writes_nothing(folder: Path, capsys: pytest.
 
 def test_an_opset_without_the_type(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4"]) == 2
-    assert "nvfp4 in blocks needs opset 23" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "nvfp4 in blocks needs opset 23" in said and "(--opset 23)" in said
     assert not (folder / "q.onnx").exists()
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4", "--opset", "23"]) == 0
+    assert ps.load("q.onnx").opset_import[0].version == 23
+    assert main(["quantize", "m.onnx", "-o", "w.onnx", "--opset", "99"]) == 2
+    assert "99" in capsys.readouterr().err and not (folder / "w.onnx").exists()
 
 
 def test_activations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,21 @@ def test_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [item["node"] for item in json.loads(capsys.readouterr().out)["trace"]] == ["Identity", "Add", "Mul", "Neg"]
 
 
+def test_sizes_that_inference_cannot_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A Reshape to three elements, which only numbers tell: the first shapes do not run, and other ones do."""
+    text = (
+        TEXT.partition("g (")[0]
+        + """g (float[n] x) => (float[m] y) <float[1] z = {0.0}, float[1] two = {2.0}> {
+      e = Exp(z) f = Add(e, two) t = Cast<to = 7>(f) y = Reshape(x, t)
+    }"""
+    )
+    ps.save(parse_model(text), "three.onnx")
+    assert main(["run", "three.onnx", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"][0]["type"] == "float32[3]"
+    assert main(["run", "three.onnx", "--dim", "n=2"]) == 1
+    assert "float[2]" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -47,6 +47,23 @@ def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> ps.Node
     return h.make_node(operator, inputs.split(), outputs.split(), **attributes)
 
 
+UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish "
+    "IsNaN LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign "
+    "Sqrt Tan Tanh ThresholdedRelu"
+)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_value_of_no_axes(dtype: Any) -> None:
+    """numpy gives numbers of its own for these, which are no arrays."""
+    for operator in UNARY.split():
+        evaluator = ReferenceEvaluator(node(operator, "x", "y"), {"": 21})
+        (alone,), (beside,) = (evaluator.run(None, {"x": np.full(shape, 0.5, dtype)}) for shape in ((), (1,)))
+        assert alone.shape == () and alone.dtype == beside.dtype, operator
+        np.testing.assert_array_equal(alone, beside[0], operator)
+
+
 X = {"x": (FLOAT, ["n"])}
 LINEAR = model(
     [node("Mul", "x w", "scaled", name="scale"), node("Add", "scaled b", "y", name="shift")],

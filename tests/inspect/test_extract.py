@@ -102,6 +102,24 @@ def test_subgraph_shares_weights() -> None:
     assert subgraph(whole, ["s"]).graph.initializer[0] is whole.graph.initializer[0]  # type: ignore[union-attr]
 
 
+def test_a_kept_node_that_also_makes_an_input(path: Path) -> None:
+    """One result of Split is where the part begins, and another is needed: the first has another name then."""
+    nodes = [
+        ps.helper.make_node("Split", ["x"], ["a,1", "b"], axis=0),
+        ps.helper.make_node("Add", ["a,1", "b"], ["y"]),
+    ]
+    x, a, y = (ps.helper.make_tensor_value_info(name, FLOAT, [2 * (name == "x") or 1]) for name in ("x", "a,1", "y"))
+    graph = ps.helper.make_graph(nodes, "g", [x], [y], value_info=[a])
+    opset = ps.helper.make_opsetid("", 13)
+    ps.save(ps.helper.make_model(graph, ir_version=8, opset_imports=[opset]), "split.onnx")
+    assert main(["extract", "split.onnx", "--inputs", "a\\,1,x", "--outputs", "y", "-o", "part.onnx"]) == 0
+    part = ps.load("part.onnx")
+    onnx.checker.check_model(onnx.load("part.onnx"), full_check=True)
+    assert [item.name for item in part.graph.input] == ["a,1", "x"]
+    assert part.graph.node[0].output == ["a,1_0", "b"]
+    assert ps.load("split.onnx").graph.node[0].output == ["a,1", "b"]
+
+
 def test_a_type_that_nothing_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = model()
     whole.graph.node[0].domain, whole.graph.node[0].op_type = "mine", "Mystery"

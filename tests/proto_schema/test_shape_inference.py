@@ -104,6 +104,11 @@ CONTRADICTIONS = {
         ' { ["cell"] y = LSTM<hidden_size=4>(x, w, r) }',
         ("cell", "12", "16"),
     ),
+    "LSTM with a state of another batch": (
+        "g (float[5, 2, 4] x, float[1, 16, 4] w, float[1, 16, 4] r, float[1, 3, 4] h) => (y)"
+        ' { ["cell"] y = LSTM<hidden_size=4>(x, w, r, , , h) }',
+        ("cell", "2", "3", "initial_h"),
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.microsoft import costs
 from proto_schema.compute.microsoft.numbers import DOMAIN, like
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
@@ -48,7 +49,7 @@ def _scale(call: Call, size: int) -> float:
     return asked or (1 / sqrt(size) if size else 1.0)
 
 
-@row("MultiHeadAttention", domain=DOMAIN)
+@row("MultiHeadAttention", domain=DOMAIN, cost=costs.of_heads)
 def multi_head_attention(
     call: Call,
     query: Array,
@@ -111,7 +112,7 @@ def _hidden(call: Call, padding: Array | None, scores: Array) -> Any:
     return np.where(seen, np.float32(0), np.float32(call.attribute("mask_filter_value", -10000.0)))
 
 
-@row("GroupQueryAttention", domain=DOMAIN)
+@row("GroupQueryAttention", domain=DOMAIN, cost=costs.of_groups)
 def group_query_attention(
     call: Call,
     query: Array,
@@ -191,7 +192,7 @@ def _turned(call: Call, data: Array, cosines: Array, sines: Array, places: Array
     return result
 
 
-@row("RotaryEmbedding", domain=DOMAIN)
+@row("RotaryEmbedding", domain=DOMAIN, cost=costs.of_rotation)
 def rotary_embedding(call: Call, data: Array, positions: Array, cosines: Array, sines: Array) -> Typed:
     """The same of [batch, length, heads * size] or [batch, heads, length, size]; one position is that of the first."""
     values = wide(data)

@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.microsoft import costs
 from proto_schema.compute.microsoft.numbers import DOMAIN, coded, like, real, sigmoid
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.nn.pooling import average_pool
@@ -14,18 +15,18 @@ from proto_schema.compute.nn.quantization import dequantize, quantize
 from proto_schema.compute.rows import row
 from proto_schema.compute.special import erf
 
-row("QuantizeLinear", domain=DOMAIN)(quantize)
-row("DequantizeLinear", domain=DOMAIN)(dequantize)
+row("QuantizeLinear", domain=DOMAIN, cost=costs.of_elements)(quantize)
+row("DequantizeLinear", domain=DOMAIN, cost=costs.of_elements)(dequantize)
 
 
-@row("Gelu", "BiasGelu", domain=DOMAIN)
+@row("Gelu", "BiasGelu", domain=DOMAIN, cost=costs.of_elements)
 def gelu(call: Call, data: Array, bias: Array | None = None) -> Typed:
     """x by the distribution function of the normal distribution, after the bias."""
     values = wide(data) if bias is None else wide(data) + wide(bias)
     return like(call, values * (0.5 * (1 + erf(values / sqrt(2)))))
 
 
-@row("FastGelu", domain=DOMAIN)
+@row("FastGelu", domain=DOMAIN, cost=costs.of_elements)
 def fast_gelu(call: Call, data: Array, bias: Array | None = None) -> Typed:
     """The same by tanh."""
     values = wide(data) if bias is None else wide(data) + wide(bias)
@@ -37,14 +38,14 @@ def fast_gelu_of(values: Array) -> Array:
     return np.asarray(0.5 * values * (1 + np.tanh(sqrt(2 / np.pi) * (values + 0.044715 * values**3))))
 
 
-@row("QuickGelu", domain=DOMAIN)
+@row("QuickGelu", domain=DOMAIN, cost=costs.of_elements)
 def quick_gelu(call: Call, data: Array) -> Typed:
     """x sigmoid(alpha x)."""
     values = wide(data)
     return like(call, values * sigmoid(values.dtype.type(call.attribute("alpha", 1.702)) * values))
 
 
-@row("SkipLayerNormalization", domain=DOMAIN)
+@row("SkipLayerNormalization", domain=DOMAIN, cost=costs.of_elements)
 def skip_norm(
     call: Call, data: Array, skip: Array, scale: Array, shift: Array | None = None, bias: Array | None = None
 ) -> tuple[Typed, Array, Array, Typed]:
@@ -56,7 +57,7 @@ def skip_norm(
     return like(call, found), mean.astype(np.float32), inverse.astype(np.float32), like(call, total)
 
 
-@row("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+@row("SkipSimplifiedLayerNormalization", domain=DOMAIN, cost=costs.of_elements)
 def skip_root_norm(
     call: Call, data: Array, skip: Array, scale: Array, bias: Array | None = None
 ) -> tuple[Typed, Array, Array, Typed]:
@@ -74,7 +75,7 @@ def skip_root_norm(
 # Integers with a scale ------------------------------------------------------------------------------------------------
 
 
-@row("QLinearAdd", "QLinearMul", domain=DOMAIN)
+@row("QLinearAdd", "QLinearMul", domain=DOMAIN, cost=costs.of_elements)
 def binary_of_codes(
     call: Call,
     one: Array,
@@ -92,7 +93,7 @@ def binary_of_codes(
     return coded(call, values, result_scale, result_zero, one.dtype)
 
 
-@row("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
+@row("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN, cost=costs.of_elements)
 def unary_of_codes(
     call: Call, data: Array, scale: Array, zero: Array | None, result_scale: Array, result_zero: Array | None = None
 ) -> Array:
@@ -105,7 +106,7 @@ def unary_of_codes(
     return coded(call, found, result_scale, result_zero, data.dtype)
 
 
-@row("QLinearSoftmax", domain=DOMAIN)
+@row("QLinearSoftmax", domain=DOMAIN, cost=costs.of_elements)
 def softmax_of_codes(
     call: Call, data: Array, scale: Array, zero: Array | None, result_scale: Array, result_zero: Array | None = None
 ) -> Array:
@@ -117,7 +118,7 @@ def softmax_of_codes(
     return coded(call, found / found.sum(axis=axes, keepdims=True), result_scale, result_zero, data.dtype)
 
 
-@row("QLinearConcat", domain=DOMAIN)
+@row("QLinearConcat", domain=DOMAIN, cost=costs.of_elements)
 def concat_of_codes(call: Call, scale: Array, zero: Array, *given: Array) -> Array:
     """Codes, each with its scale and zero point, as codes of one scale behind each other."""
     if not given or len(given) % 3:
@@ -127,7 +128,7 @@ def concat_of_codes(call: Call, scale: Array, zero: Array, *given: Array) -> Arr
     return coded(call, np.concatenate(parts, axis=call.attribute("axis", 0)), scale, zero, kind)
 
 
-@row("QLinearWhere", domain=DOMAIN)
+@row("QLinearWhere", domain=DOMAIN, cost=costs.of_elements)
 def where_of_codes(
     call: Call,
     chosen: Array,
@@ -145,7 +146,7 @@ def where_of_codes(
     return coded(call, np.where(chosen, left, right), result_scale, result_zero, one.dtype)
 
 
-@row("QLinearGlobalAveragePool", domain=DOMAIN)
+@row("QLinearGlobalAveragePool", domain=DOMAIN, cost=costs.of_elements)
 def global_average_of_codes(
     call: Call, data: Array, scale: Array, zero: Array | None, result_scale: Array, result_zero: Array | None = None
 ) -> Array:
@@ -155,7 +156,7 @@ def global_average_of_codes(
     return coded(call, values, result_scale, result_zero, data.dtype)
 
 
-@row("QLinearAveragePool", domain=DOMAIN)
+@row("QLinearAveragePool", domain=DOMAIN, cost=costs.of_windows)
 def average_of_codes(
     call: Call, data: Array, scale: Array, zero: Array | None, result_scale: Array, result_zero: Array | None = None
 ) -> Array:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.microsoft import costs
 from proto_schema.compute.microsoft.elements import fast_gelu_of
 from proto_schema.compute.microsoft.numbers import DOMAIN, in_blocks, like, sigmoid, unpacked
 from proto_schema.compute.nn.numbers import wide
@@ -72,7 +73,7 @@ def _mixed(
     return like(call, result.reshape(data.shape))
 
 
-@row("MoE", domain=DOMAIN)
+@row("MoE", domain=DOMAIN, cost=costs.of_experts)
 def mixture(
     call: Call,
     data: Array,
@@ -91,7 +92,7 @@ def mixture(
     return _mixed(call, data, logits, (lambda e: one[e], lambda e: two[e]), (up_bias, down_bias), normalized)
 
 
-@row("QMoE", domain=DOMAIN)
+@row("QMoE", domain=DOMAIN, cost=costs.of_coded_experts)
 def mixture_of_codes(
     call: Call,
     data: Array,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.microsoft import costs
 from proto_schema.compute.microsoft.numbers import DOMAIN, dynamic, in_blocks, like, number, real, unpacked
 from proto_schema.compute.nn.numbers import rounded_to, wide
 from proto_schema.compute.rows import row
 
 
-@row("MatMulNBits", domain=DOMAIN)
+@row("MatMulNBits", domain=DOMAIN, cost=costs.of_bits)
 def matmul_of_bits(
     call: Call,
     data: Array,
@@ -47,7 +48,7 @@ def matmul_of_bits(
     return like(call, result if bias is None else result + wide(bias))
 
 
-@row("GatherBlockQuantized", domain=DOMAIN)
+@row("GatherBlockQuantized", domain=DOMAIN, cost=costs.of_table)
 def gather_of_bits(call: Call, data: Array, places: Array, scales: Array, zeros: Array | None = None) -> Typed:
     """Rows of a table in blocks along `quantize_axis`, as numbers. Bytes of uint8 hold 4 bits twice, or 8 once."""
     block, bits = call.attribute("block_size", 128), call.attribute("bits", 4)
@@ -67,7 +68,7 @@ def gather_of_bits(call: Call, data: Array, places: Array, scales: Array, zeros:
     return like(call, np.take(table, places, axis=axis), 2)
 
 
-@row("DynamicQuantizeMatMul", domain=DOMAIN)
+@row("DynamicQuantizeMatMul", domain=DOMAIN, cost=costs.of_product)
 def matmul_with_rounding(
     call: Call, data: Array, codes: Array, scale: Array, zero: Array | None = None, bias: Array | None = None
 ) -> Array:
@@ -78,7 +79,7 @@ def matmul_with_rounding(
     return np.asarray(result if bias is None else result + bias, np.float32)
 
 
-@row("MatMulIntegerToFloat", domain=DOMAIN)
+@row("MatMulIntegerToFloat", domain=DOMAIN, cost=costs.of_product)
 def matmul_to_float(
     call: Call,
     one: Array,
@@ -101,7 +102,7 @@ def _product(one: Array, other: Array) -> Array:
     return np.asarray(np.matmul(one.astype(np.float64), other.astype(np.float64)).astype(np.float32))
 
 
-@row("QGemm", domain=DOMAIN)
+@row("QGemm", domain=DOMAIN, cost=costs.of_gemm)
 def gemm_of_codes(
     call: Call,
     one: Array,
@@ -131,7 +132,7 @@ def gemm_of_codes(
     return rounded_to(np.rint(values / number(call, result_scale)) + number(call, result_zero), one.dtype)
 
 
-@row("FusedMatMul", domain=DOMAIN)
+@row("FusedMatMul", domain=DOMAIN, cost=costs.of_product)
 def matmul_fused(call: Call, one: Array, other: Array) -> Typed:
     """alpha A B, either turned in its last two axes."""
     left = wide(one).swapaxes(-1, -2) if call.attribute("transA", 0) and one.ndim > 1 else wide(one)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.compute.call import Array, Call
+from proto_schema.compute.microsoft import costs
 from proto_schema.compute.microsoft.numbers import DOMAIN, dynamic
 from proto_schema.compute.nn.recurrent import lstm_of
 from proto_schema.compute.rows import row
 
 
-@row("DynamicQuantizeLSTM", domain=DOMAIN)
+@row("DynamicQuantizeLSTM", domain=DOMAIN, cost=costs.of_rounded_lstm)
 def lstm_with_rounding(
     call: Call,
     data: Array,

@@ -31,7 +31,7 @@ def _windows(call: Call, data: Array) -> Windows:
     return windows(call, data.shape[2:], kernel)
 
 
-def _pool_cost(call: Call, data: Array) -> Cost:
+def pool_cost(call: Call, data: Array) -> Cost:
     """The padded data, and along each axis a pass over the places for each element of the kernel. Counts of padding
     look at each element of the kernel at each place of an axis, and places of maxima at whole windows."""
     window = _windows(call, data)
@@ -68,7 +68,7 @@ def _empty(data: Array, window: Windows) -> bool:
     return not (data.size and prod(window.places))
 
 
-@row("MaxPool", cost=_pool_cost)
+@row("MaxPool", cost=pool_cost)
 def max_pool(call: Call, data: Array) -> Array | tuple[Array, Array]:
     """The largest element of each window, and its place in the flattened data."""
     window = _windows(call, data)
@@ -110,7 +110,7 @@ def _with_places(held: Array, shape: tuple[int, ...], window: Windows, columns_f
     return largest, places + planes
 
 
-@row("AveragePool", cost=_pool_cost)
+@row("AveragePool", cost=pool_cost)
 def average_pool(call: Call, data: Array) -> Array:
     """The mean of each window; padding counts if it is asked for, but never what `ceil_mode` adds behind it."""
     window, data = _windows(call, data), wide(data)
@@ -132,7 +132,7 @@ def average_pool(call: Call, data: Array) -> Array:
     return sums
 
 
-@row("LpPool", cost=_pool_cost)
+@row("LpPool", cost=pool_cost)
 def lp_pool(call: Call, data: Array) -> Array:
     """The p-norm of each window."""
     window, data = _windows(call, data), wide(data)

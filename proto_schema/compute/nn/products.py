@@ -24,7 +24,7 @@ def _fitting(call: Call, one: Array, other: Array) -> None:
         call.fail(f"shapes {one.shape} and {other.shape} have no product of matrices")
 
 
-def _product(one: Array, other: Array, kind: Any) -> Cost:
+def product_cost(one: Array, other: Array, kind: Any) -> Cost:
     """Leading axes broadcast; operands of another type are converted, and results rounded."""
     left = one.shape if one.ndim > 1 else (1, *one.shape)
     right = other.shape if other.ndim > 1 else (*other.shape, 1)
@@ -37,11 +37,11 @@ def _product(one: Array, other: Array, kind: Any) -> Cost:
 
 
 def _matmul_cost(call: Call, one: Array, other: Array) -> Cost:
-    return _product(one, other, one.dtype)
+    return product_cost(one, other, one.dtype)
 
 
 def _integer_cost(call: Call, one: Array, other: Array, *zeros: Array | None) -> Cost:
-    found = _product(one, other, np.float32)
+    found = product_cost(one, other, np.float32)
     return Cost(found.work, found.results, 2 * found.scratch + 2 * found.results)
 
 
@@ -53,7 +53,7 @@ def _gemm_cost(call: Call, one: Array, other: Array, bias: Array | None = None) 
     if one.ndim != 2 or other.ndim != 2:
         return Cost()  # the row refuses it
     left, right = one.T if call.attribute("transA", 0) else one, other.T if call.attribute("transB", 0) else other
-    found = _product(left, right, one.dtype)
+    found = product_cost(left, right, one.dtype)
     added = 0 if bias is None else bias.size
     return Cost(found.work + added, found.results, found.scratch + found.results + 2 * WIDE * added)
 

@@ -171,7 +171,7 @@ def _biases(layer: _Layer, bias: Array | None, direction: int, gates: int) -> tu
     return one, other
 
 
-def _cost(call: Call, data: Array, weight: Array, recurrence: Array, *more: Array | None) -> Cost:
+def recurrent_cost(call: Call, data: Array, weight: Array, recurrence: Array, *more: Array | None) -> Cost:
     """The products of all steps with the input at once, then those with the state, step by step."""
     if data.ndim != 3 or weight.ndim != 3 or recurrence.ndim != 3:
         call.fail(f"X, W and R have the ranks {data.ndim}, {weight.ndim} and {recurrence.ndim}, not 3")
@@ -185,7 +185,7 @@ def _cost(call: Call, data: Array, weight: Array, recurrence: Array, *more: Arra
     return Cost(work + pieces(20 * length * count), results * width, scratch * width)
 
 
-@row("RNN", cost=_cost)
+@row("RNN", cost=recurrent_cost)
 def rnn(
     call: Call,
     data: Array,
@@ -212,7 +212,7 @@ def rnn(
     return _results(layer, found)
 
 
-@row("GRU", cost=_cost)
+@row("GRU", cost=recurrent_cost)
 def gru(
     call: Call,
     data: Array,
@@ -256,7 +256,7 @@ def _gru_step(layer: _Layer, direction: int, turned: Array, bias: Array, size: i
     return step
 
 
-@row("LSTM", cost=_cost)
+@row("LSTM", cost=recurrent_cost)
 def lstm(
     call: Call,
     data: Array,

@@ -9,6 +9,7 @@ from typing import Any
 
 from proto_schema.units import counted, size_text
 from purexport.cli.errors import UsageError
+from purexport.cli.specs import parse_names
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
@@ -18,6 +19,8 @@ examples:
   purexport extract m.onnx --tensor fc.weight -o weight.npy
   purexport extract m.onnx --tensors -o weights.safetensors
   purexport extract m.onnx --inputs hidden --outputs scores -o head.onnx
+
+A comma that belongs to a name is written \\,
 """
 
 
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say what to extract: one of --tensor NAME, --tensors, --outputs NAMES")
     if args.inputs is not None and args.outputs is None:
         raise UsageError("--inputs goes with --outputs")
-    if args.outputs is not None and not _names(args.outputs):
+    if args.outputs is not None and not parse_names(args.outputs):
         raise UsageError("--outputs: name at least one value, as in --outputs scores,boxes")
     facts: dict[str, Any] = {"file": args.output}
     notes: list[str] = []
@@ -62,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
         text = counted(count, "tensor")
         notes = [f"left out  {line}" for line in left_out]
     else:
-        inputs = args.inputs and _names(args.inputs)
-        nodes = extract_subgraph(args.file, args.output, _names(args.outputs), inputs, overwrite=args.force)
+        inputs = args.inputs and parse_names(args.inputs)
+        nodes = extract_subgraph(args.file, args.output, parse_names(args.outputs), inputs, overwrite=args.force)
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
     facts["bytes"] = os.path.getsize(args.output)
@@ -71,7 +74,3 @@ def run(args: argparse.Namespace) -> int:
     lines = json.dumps(facts) if args.json else "\n".join(map(safe, report))
     report_stream(args.output).write(lines + "\n")
     return 0
-
-
-def _names(text: str) -> list[str]:
-    return [name for name in text.split(",") if name]

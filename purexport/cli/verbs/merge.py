@@ -12,6 +12,7 @@ import proto_schema as ps
 from proto_schema.units import counted, size_text
 from purexport.cli.describe import describe
 from purexport.cli.errors import UsageError
+from purexport.cli.specs import parse_names
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe
 
@@ -19,6 +20,8 @@ _EXAMPLES = """\
 examples:
   purexport merge encoder.onnx head.onnx --map features:x -o model.onnx
   purexport merge a.onnx b.onnx --map y:x --prefix a_ --prefix b_ -o both.onnx
+
+A comma that belongs to a name is written \\,
 """
 
 
@@ -72,8 +75,8 @@ def _merged(args: argparse.Namespace, pairs: list[tuple[str, str]], prefixes: Se
             ps.load(args.first),
             ps.load(args.second),
             pairs,
-            inputs=_names(args.inputs),
-            outputs=_names(args.outputs),
+            inputs=None if args.inputs is None else parse_names(args.inputs),
+            outputs=None if args.outputs is None else parse_names(args.outputs),
             prefix1=prefixes[0],
             prefix2=prefixes[1],
             producer_name="purexport",
@@ -100,10 +103,6 @@ def _pair(text: str) -> tuple[str, str]:
     if len(parts) != 2 or not all(parts):
         raise UsageError(f"--map {text}: write an output and an input with a colon between, as in features:x")
     return parts[0].replace("\0", ":"), parts[1].replace("\0", ":")
-
-
-def _names(text: str | None) -> Sequence[str] | None:
-    return None if text is None else [name for name in text.split(",") if name]
 
 
 def _facts(model: ps.ModelProto, target: str, dry_run: bool) -> dict[str, Any]:

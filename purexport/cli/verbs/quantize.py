@@ -22,6 +22,7 @@ _EXAMPLES = """\
 examples:
   purexport quantize m.onnx --type int4 --dry-run
   purexport quantize m.onnx -o q.onnx --type int4 --block-size 64 --target onnxruntime
+  purexport quantize m.onnx -o q.onnx --opset 21
   purexport quantize m.onnx -o q.onnx --type int8 --exclude 'lm_head*' --exclude '*.norm.*'
   purexport quantize m.onnx -o q.onnx --activations uint8 --calibrate samples/ --method percentile
 """
@@ -51,6 +52,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--exclude", metavar="PATTERN", action="append", default=[], help="leave out weights whose names match")
     add("--embeddings", action="store_true", help="also quantize tables that only Gather reads")
     add("--clip", action="store_true", help="search for the range of each block with the smallest squared error")
+    add("--opset", metavar="N", type=int, help="convert the model to this opset first, if its own lacks the type")
     add(
         "--accuracy-level",
         metavar="N",
@@ -91,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
     )
     model = ps.load(args.file)
+    if args.opset is not None:
+        model = ps.version_converter.convert_version(model, args.opset)
     facts: dict[str, Any] = {"file": args.file, "output": args.output, "dry_run": args.dry_run}
     if args.activations is not None:
         found = _calibrated(model, scheme, args)

@@ -7,7 +7,8 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
@@ -16,13 +17,13 @@ from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
-from purexport.cli.feeds import add_feed, files_of_feed, make_feed
+from purexport.cli.feeds import add_feed, files_of_feed, make_feeds
 from purexport.cli.specs import add_budget, parse_budget
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe, titled
 
 if TYPE_CHECKING:
-    pass
+    from proto_schema.reference import ReferenceEvaluator
 
 _EXAMPLES = """\
 examples:
@@ -38,6 +39,7 @@ more memory or work than --budget, an error names the node.
 """
 
 _SHOWN = 6  # elements of an output
+_SHAPES = 4  # of random inputs are tried
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -73,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         with blamed_on(args.output):  # before the run
             judge(args.output, "file", [*files_of(args.file), *files], args.force)
     model = ps.load(args.file)
-    feed = make_feed(model, args, args.seed)
+    feeds = make_feeds(model, args, args.seed)
+    first = next(feeds)
     traced: list[dict[str, Any]] = []
     makers = {name: node for node in model.graph.node for name in node.output} if model.graph is not None else {}
 
@@ -85,7 +88,10 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         evaluator = ReferenceEvaluator(model, budget=budget)
-        found = evaluator.run(None, feed, intermediate=note if args.trace else False)
+        if args.trace:
+            feed, found = first, evaluator.run(None, first, intermediate=note)
+        else:
+            feed, found = _computed(evaluator, chain([first], islice(feeds, _SHAPES - 1)))
     except (EvaluationError, UnsupportedOperatorError) as error:
         if str(error).startswith(("input ", "the input ")):
             raise UsageError(str(error)) from error
@@ -110,6 +116,26 @@ def run(args: argparse.Namespace) -> int:
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0
+
+
+def _computed(evaluator: ReferenceEvaluator, feeds: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], list[Any]]:
+    """The first inputs that the model takes, and its outputs. Raises EvaluationError of the first where it takes none.
+
+    Sizes of random inputs are a guess, which inference cannot always check.
+    """
+    from proto_schema.reference import EvaluationError
+    from proto_schema.reference.failures import BudgetError
+
+    failed: EvaluationError | None = None
+    for feed in feeds:
+        try:
+            return feed, evaluator.run(None, feed)
+        except BudgetError:
+            raise
+        except EvaluationError as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
 
 
 def _facts(value: Any) -> dict[str, Any]:
