@@ -171,7 +171,7 @@ def pretrained_model(
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
         told.at("save")
-        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
+        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes or False)
         write_files(place, files)
     report.files = [MODEL_FILE, *sorted(path.name for path in place.glob(f"{MODEL_FILE}.data*")), *files]
     report.bytes = sum((place / name).stat().st_size for name in report.files)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from purexport.cli.progress import shown
 from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
 from purexport.cli.verbs.llm import DTYPES
+from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime")
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.pretrained import pretrained_model
 
-    with shown() as progress:
+    with shown(delay=0) as progress:
         report = pretrained_model(
             args.folder,
             args.output,
