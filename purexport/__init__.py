@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
     from purexport.frontends.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.language.model import language_model
+    from purexport.language.pretrained import pretrained_model
     from purexport.options import OperatorExportTypes, TrainingMode
     from purexport.pipeline import CapturedModel, capture, export, export_to_pretty_string
     from purexport.program import ONNXProgram
@@ -46,6 +47,7 @@ _ROOMS = {
     "is_in_onnx_export": "frontends.core.mode",
     "language_model": "language.model",
     "patch": "compat.patch.substitutes",
+    "pretrained_model": "language.pretrained",
     "register_custom_op_symbolic": "compat.symbolic.registry",
     "select_model_mode_for_export": "frontends.core.mode",
     "unregister_custom_op_symbolic": "compat.symbolic.registry",
@@ -74,6 +76,7 @@ __all__ = [
     "language_model",
     "operators",
     "patch",
+    "pretrained_model",
     "register_custom_op_symbolic",
     "select_model_mode_for_export",
     "symbolic_helper",

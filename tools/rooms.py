@@ -178,7 +178,9 @@ ROOMS = {
     ),
     "fusion": _room("purexport/fusion/*", "language/fusion", "language/{caches,language_model}"),
     "language": _room(
-        "purexport/language/*", "language/{config,llamacpp,adapters,caches,several,language_model}", "models/decoders"
+        "purexport/language/*",
+        "language/{config,llamacpp,adapters,caches,several,pretrained,language_model}",
+        "models/decoders",
     ),
     "frontends.core": _room(
         "purexport/frontends/* purexport/frontends/core/*",

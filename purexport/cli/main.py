@@ -43,6 +43,7 @@ VERBS = (
         "quantize",
         "share",
         "llm",
+        "hf",
         "completion",
     ),
 )

@@ -44,9 +44,24 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "not-a-decoder",
                 "A language model is a decoder with a cache of keys and values, or a folder that holds one.",
-                "Give a model of transformers with a language-model head, or the folder that `save_pretrained` wrote; "
-                "other models are exported by `export`.",
+                "Give a model of transformers with a language-model head, or the folder that `save_pretrained` wrote. "
+                "Other models of transformers are written by `purexport hf`, and any model by `export`.",
                 "out has no config.json; a folder as model.save_pretrained writes it is needed",
+            ),
+            Code(
+                "no-task",
+                "A folder holds a model of transformers, and it is not clear what it is for, or there is no class for "
+                "what was asked.",
+                "Say the task, `--task` (`task=`), as in `feature-extraction`; docs/transformers-models.md lists them.",
+                "transformers has no class for image-classification with a BertConfig; it has some for "
+                "text-classification, feature-extraction",
+            ),
+            Code(
+                "generates-text",
+                "The model of a folder generates text, so that it needs a cache of keys and values.",
+                "Write it by `purexport llm` (`purexport.language_model`).",
+                "LlamaForCausalLM generates text, and `purexport llm` (purexport.language_model) writes such models; "
+                "with --task feature-extraction the model without its head is written",
             ),
             Code(
                 "odd-config",

@@ -22,7 +22,7 @@ import proto_schema as ps
 from purexport.aten import own_operators as own
 from purexport.errors import ExportError
 from purexport.language.last import logits_of_last
-from purexport.language.library import library
+from purexport.language.library import cache_argument, library
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
 from purexport.program import ONNXProgram
 
@@ -51,7 +51,7 @@ class StaticStep(torch.nn.Module):
             asked["position_ids"], rest = rest[0], rest[1:]
         place, *past = rest
         layers = [_layer(key, value, place) for key, value in zip(past[::2], past[1::2], strict=True)]
-        asked["past_key_values"] = library("cache_utils").Cache(layers=layers)
+        asked[cache_argument(self.model.forward)] = library("cache_utils").Cache(layers=layers)
         if self.last_logits:
             slots = place + torch.arange(input_ids.shape[1], device=place.device)
             result = logits_of_last(self.model, attention_mask.index_select(1, slots), **asked)

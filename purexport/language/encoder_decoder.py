@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from purexport.errors import ExportError
 from purexport.language.checked import STEPS, Written, bound_of, compared
 from purexport.language.examples import ports_of
-from purexport.language.library import library
+from purexport.language.library import cache_argument, cache_of, library
 from purexport.language.parts import BATCH, Part, Port, layers_of
 from purexport.language.step import called
+from purexport.language.tasks import generates
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 _STD = 0.1  # of weights that are made up
@@ -46,7 +47,7 @@ class Encode(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The last hidden state, and the keys and values of each layer's cross attention."""
         encoded, result = _started(self.model, dict(zip(self._names, tensors, strict=True)))
-        return (encoded.last_hidden_state, *_held(result.past_key_values.cross_attention_cache))
+        return (encoded.last_hidden_state, *_held(cache_of(result).cross_attention_cache))
 
 
 def _started(model: Any, given: Mapping[str, Tensor], count: int = 1) -> tuple[Any, Any]:
@@ -62,7 +63,8 @@ def _started(model: Any, given: Mapping[str, Tensor], count: int = 1) -> tuple[A
 
 def _stepped(model: Any, encoded: Any, ids: Tensor, cache: Any, mask: Tensor | None) -> Any:
     masks = {} if mask is None else {"attention_mask": mask}
-    return model(encoder_outputs=encoded, decoder_input_ids=ids, past_key_values=cache, use_cache=True, **masks)
+    given = {**masks, cache_argument(model.forward): cache}
+    return model(encoder_outputs=encoded, decoder_input_ids=ids, use_cache=True, **given)
 
 
 class Decode(nn.Module):
@@ -108,6 +110,12 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
     Raises ExportError for a model that does not keep keys and values of self- and cross-attention for each layer, or
     whose inputs cannot be found.
     """
+    if not generates(type(model)):
+        raise ExportError(
+            f"{type(model).__name__} generates no text; `purexport hf` (purexport.pretrained_model) writes models of "
+            "transformers of other kinds",
+            code="not-a-decoder",
+        )
     results: list[tuple[Any, Any]] = []
     errors: list[Exception] = []
     count = 3
@@ -115,7 +123,7 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
     def trial(**tensors: Tensor) -> tuple[Any, Any]:
         encoded, result = _started(model, tensors, count)
         again = torch.zeros_like(result.logits[..., 0], dtype=torch.int64)
-        return encoded, _stepped(model, encoded, again, result.past_key_values, tensors.get("attention_mask"))
+        return encoded, _stepped(model, encoded, again, cache_of(result), tensors.get("attention_mask"))
 
     def runs(tensors: Mapping[str, Tensor]) -> bool:
         try:
@@ -212,7 +220,7 @@ def _label(ports: Sequence[Port], sizes: Mapping[str, int], length: int) -> int 
 
 def _shapes(model: Any, result: Any, name: str, sizes: Mapping[str, int]) -> list[tuple[int, int, int]]:
     """(heads, size of keys, size of values) of each layer of a cache."""
-    cache = getattr(result.past_key_values, name, None)
+    cache = getattr(cache_of(result), name, None)
     found: list[tuple[int, int, int]] = []
     for layer in cache.layers if cache is not None else ():
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)

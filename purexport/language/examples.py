@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ _FRAMES = (
 )
 _LENGTHS = ("max_source_positions", "max_position_embeddings")
 _LENGTH = "encoder_input_length"
+_SIDE = 224  # of pictures for models that say no size
 
 Runs = Callable[[Mapping[str, torch.Tensor]], bool]
 
@@ -51,7 +53,7 @@ def ports_of(
         masked = [*ports, Port("attention_mask", (BATCH, length or 1), torch.int64)]
         takes = "attention_mask" in inspect.signature(model.forward).parameters
         fits = takes and length and len(ports) == 1 and runs(_tensors(masked, found))
-        return _varying(masked if fits else ports, found, runs), found
+        return varying(masked if fits else ports, found, runs), found
     raise ExportError(
         f"no {main} were found that {type(model).__name__} runs on; give what its processor makes, as inputs={{...}}",
         code="not-a-decoder",
@@ -63,14 +65,14 @@ def _tensors(ports: list[Port], sizes: Mapping[str, int]) -> dict[str, torch.Ten
     return {port.name: port.example(sizes, generator) for port in ports}
 
 
-def _varying(ports: list[Port], sizes: dict[str, int], runs: Runs) -> list[Port]:
+def varying(ports: list[Port], sizes: dict[str, int], runs: Runs) -> list[Port]:
     """The inputs, with numbers instead of the names of axes that the model wants at one size."""
     names = {size for port in ports for size in port.shape if isinstance(size, str) and size != BATCH}
     for name in sorted(names):
         if not runs(_tensors(ports, sizes | {name: 2 * sizes[name]})):
             ports = [
-                Port(p.name, tuple(sizes[name] if size == name else size for size in p.shape), p.dtype, p.below)
-                for p in ports
+                replace(port, shape=tuple(sizes[name] if size == name else size for size in port.shape))
+                for port in ports
             ]
     return ports
 
@@ -90,26 +92,33 @@ def _of_given(given: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Iterator
 
 
 def _of_config(model: Any, main: str, dtype: torch.dtype) -> Iterator[tuple[list[Port], dict[str, int]]]:
-    config = model.config
     if main in _TOKENS:
-        words = int(getattr(config, "vocab_size", None) or config.get_text_config().vocab_size)
+        words = int(getattr(model.config, "vocab_size", None) or model.config.get_text_config().vocab_size)
         yield [Port(main, (BATCH, "encoder_sequence_length"), torch.int64, words)], {}
         return
-    fields = list(_fields(config))
+    yield from layouts_of(model, main, dtype, _LENGTH)
+
+
+def layouts_of(model: Any, main: str, dtype: torch.dtype, frames: str) -> Iterator[tuple[list[Port], dict[str, int]]]:
+    """What a model may take as its pictures or sounds, the likeliest first; `frames` is the name of a sound's axis."""
+    fields = list(_fields(model.config))
     if main.startswith("pixel"):
         for name, size in fields:
             if name == "image_size":
                 high, wide = size if isinstance(size, (list, tuple)) else (size, size)
                 channels = next((item for key, item in fields if key in ("num_channels", "in_channels")), 3)
                 yield [Port(main, (BATCH, channels, "height", "width"), dtype)], {"height": high, "width": wide}
+        channels = next((item for key, item in fields if key in ("num_channels", "in_channels")), 3)
+        yield [Port(main, (BATCH, channels, "height", "width"), dtype)], {"height": _SIDE, "width": _SIDE}
+        return
     lengths = [2 * item for name, item in fields if name in _LENGTHS and isinstance(item, int)]
     for length in (*dict.fromkeys(lengths), 64, 3000):
         for wanted in _FRAMES:
             for count in dict.fromkeys(item for name, item in fields if name == wanted and isinstance(item, int)):
-                for shape in ((BATCH, count, _LENGTH), (BATCH, _LENGTH, count)):
-                    yield [Port(main, shape, dtype)], {_LENGTH: length}
+                for shape in ((BATCH, count, frames), (BATCH, frames, count)):
+                    yield [Port(main, shape, dtype)], {frames: length}
     for length in (1600, 16000):
-        yield [Port(main, (BATCH, _LENGTH), dtype)], {_LENGTH: length}
+        yield [Port(main, (BATCH, frames), dtype)], {frames: length}
 
 
 def _fields(config: Any) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +32,11 @@ from purexport.language.building import bounded_building
 from purexport.language.config import CODE, check_sizes, code_of, keys_of, plain_config, taken_packing
 from purexport.language.conversion import converted, loaded_tensor
 from purexport.language.folder_files import check_index, contents_of, file_in, json_of
-from purexport.language.library import library, offline
+from purexport.language.library import library, offline, without_bars
 from purexport.language.llamacpp import of_llama_cpp
 from purexport.language.step import Decoder
-from purexport.language.trusted import trusted_class, trusted_config, warning
+from purexport.language.tasks import is_encoder
+from purexport.language.trusted import AUTO_CLASSES, trusted_class, trusted_config, warning
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.weights.checkpoint import Checkpoint
 from purexport.weights.model.mapped import Mapped
@@ -43,12 +44,14 @@ from purexport.weights.source import Weights, open_weights
 from purexport.weights.stored import Stored, listed, shown
 
 MODEL_FILE = "model.onnx"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # what a tokenizer and `generate` read, beside the weights
 _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 READ_METHODS = ("gptq", "awq", "bitsandbytes", "fp8")
 _NOT_BESIDE = ("*.index.json", "genai_config.json")
 _LLAMA_CPP, _LATER_PART = ".gguf", re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 _DATA = re.compile(r"(\.\d+)?\.data.*")  # behind the name of a model that has a data file
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # organisation and name
 _INDEX, _SINGLE, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 _HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT")
 # The runtime chooses how to run a decoder by this word; every plain decoder with a cache runs in the same way.
@@ -74,8 +77,16 @@ class ModelFolder:
         return _elements(self.weights)
 
 
-def look_into(folder: Path, trust_remote_code: bool = False) -> ModelFolder:
+def look_into(
+    folder: Path,
+    trust_remote_code: bool = False,
+    chosen: Callable[[Any], Any] | None = None,
+    autos: Sequence[str] = AUTO_CLASSES,
+) -> ModelFolder:
     """What is in a folder.  No code of the folder runs, unless `trust_remote_code`; then a warning comes first.
+
+    `chosen` says which class of transformers a config is for (`class_of`); with `trust_remote_code` one that the
+    folder's code has for `autos` comes first.
 
     Raises ExportError for a folder without a model in it, for links that lead elsewhere, and for a config that no
     model has or that needs code of the folder; OSError, WeightsError.
@@ -97,13 +108,24 @@ def look_into(folder: Path, trust_remote_code: bool = False) -> ModelFolder:
         config = trusted_config(folder) if trust_remote_code else _config_of(folder, plain)
         if getattr(config, "quantization_config", None) is not None:
             del config.quantization_config
-        kind = (trusted_class(config, folder) if trust_remote_code else None) or class_of(config)
+        kind = (trusted_class(config, folder, autos) if trust_remote_code else None) or (chosen or class_of)(config)
     return ModelFolder(folder, plain, config, kind, weights, path, is_packed, remarks)
 
 
 def _check_is_there(place: Path) -> None:
     """Raise ExportError for a folder without a config; OSError for a folder that is not there or cannot be read."""
-    place.parent.stat()
+    try:
+        place.parent.stat()
+    except FileNotFoundError as error:
+        if not _HUB_ID.fullmatch(str(place.parent)):
+            raise
+        name = str(place.parent)
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "there is no such folder, and nothing is downloaded here; if it is a model of the hub, get its folder "
+            f"first: hf download {name} --local-dir {place.parent.name}",
+            name,
+        ) from error
     try:
         if stat.S_ISREG(place.stat().st_mode):
             return
@@ -179,7 +201,7 @@ def loaded(source: ModelFolder, dtype: torch.dtype | None) -> Any:
     rules.  Codes become the floats that they stand for.
     """
     kinds = {} if dtype is None else {"dtype": dtype}
-    with offline():
+    with offline(), without_bars():
         if not source.is_packed and not source.path.name.endswith(_LLAMA_CPP):
             mapped = Mapped(runs=True)
             values = {name: _value(mapped, stored) for name, stored in source.weights.items()}
@@ -271,6 +293,20 @@ def _weights_of(folder: Path) -> Path:
     return found[0]
 
 
+def dtype_of(model: Any, asked: str | torch.dtype | None, target: str) -> tuple[torch.dtype | None, list[str]]:
+    """What the weights are cast to, None where they stay as they are; and what the report says of it."""
+    if asked is not None:
+        kind = DTYPES.get(str(asked).removeprefix("torch."))
+        if kind is None:
+            raise ValueError(f"dtype={asked!r} is not one of {', '.join(map(repr, DTYPES))}")
+        return kind, []
+    if target == "onnx" or getattr(model, "dtype", None) != torch.bfloat16:
+        return None, []
+    return torch.float32, [
+        "the weights are bfloat16, and float32 in the file: kernels on a CPU lack bfloat16; dtype= says otherwise"
+    ]
+
+
 def in_dtype(model: Any, dtype: torch.dtype) -> Any:
     """The model with parameters of a float type: itself where they have no values, otherwise a copy.
 
@@ -307,11 +343,15 @@ def class_of(config: Any) -> Any:
             return found
         raise ExportError(
             f"config.json: architectures names {shown(name)}, which is not a model of transformers that generates "
-            "text; a class as LlamaForCausalLM is needed",
+            "text; `purexport hf` (purexport.pretrained_model) writes models of other kinds",
             code="not-a-decoder",
         )
-    if not with_head:
-        raise ExportError(f"{type(config).__name__} is of no model that generates text", code="not-a-decoder")
+    if not with_head or is_encoder(config):
+        raise ExportError(
+            f"{type(config).__name__} is of no model that generates text; `purexport hf` (purexport.pretrained_model) "
+            "writes models of other kinds",
+            code="not-a-decoder",
+        )
     return with_head[0]
 
 
@@ -367,21 +407,22 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def removed_on_failure(out: Path, names: Iterable[str]) -> Iterator[None]:
-    """Inside, an error removes the files of these names, and their data files, that were not there before.
+    """Inside, an error removes the files of these names, and their data files, that were written inside.
 
     A folder that was not there goes too, if nothing is left in it.
     """
     was_there, names = out.exists(), set(names)
 
-    def ours() -> set[Path]:
+    def ours() -> set[tuple[Path, int, int]]:
         found = out.iterdir() if out.is_dir() else ()
-        return {path for path in found if path.name in names or _DATA.sub("", path.name) in names}
+        mine = [path for path in found if path.name in names or _DATA.sub("", path.name) in names]
+        return {(path, state.st_ino, state.st_mtime_ns) for path in mine for state in (path.lstat(),)}
 
     before = ours()
     try:
         yield
     except BaseException:
-        remove_all([str(path) for path in ours() - before])
+        remove_all([str(path) for path, *_ in ours() - before])
         if not was_there:
             with suppress(OSError):  # what somebody else put there stays
                 out.rmdir()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from purexport.errors import ExportError
 from purexport.errors.requirements import command_for
+
+_CACHES = ("cache", "past_key_values", "cache_params")  # what models call the cache, of this and of older releases
 
 
 def library(module: str = "") -> Any:
@@ -25,6 +28,18 @@ def library(module: str = "") -> Any:
     return importlib.import_module(f"transformers.{module}".rstrip("."))
 
 
+def cache_argument(function: Callable[..., Any]) -> str:
+    """The name of the cache among the arguments of a function of transformers, which 5.24 has renamed."""
+    taken = inspect.signature(function).parameters
+    known = library("modeling_outputs").BaseModelOutputWithPast.__dataclass_fields__
+    return next((name for name in _CACHES if name in taken), next(name for name in _CACHES if name in known))
+
+
+def cache_of(result: Any) -> Any:
+    """The cache in the result of a model; None where it has none."""
+    return next((found for name in _CACHES if (found := getattr(result, name, None)) is not None), None)
+
+
 @contextmanager
 def offline() -> Iterator[None]:
     """Inside, transformers fetches nothing: neither models that a config names, nor kernels."""
@@ -36,3 +51,16 @@ def offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Inside, transformers draws no progress bars: who reports progress here says so itself."""
+    logging = library("utils.logging")
+    drawn = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if drawn:
+            logging.enable_progress_bar()

@@ -37,6 +37,7 @@ from purexport.language.folder import (
     MODEL_FILE,
     code_named_in,
     configs_of,
+    dtype_of,
     files_beside,
     genai_config,
     in_dtype,
@@ -59,7 +60,6 @@ from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _OPSET, _OPSET_OF_BUFFERS = 23, 24  # the first with Attention, and with TensorScatter
 _MOST_POSITIONS = 1 << 21  # of the tables that are written unasked
 _UNCOMPARED = (
@@ -177,7 +177,7 @@ def _written(
     source = look_into(folder, trust_remote_code) if folder is not None else None
     model, weights = read_folder(source) if source is not None else (model_or_folder, None)
     beside = files_beside(folder) if folder is not None else None
-    kind, remarks = _dtype_of(model, dtype, target)
+    kind, remarks = dtype_of(model, dtype, target)
     remarks += [*source.remarks, *code_named_in(beside or {})] if source is not None else []
     model = in_dtype(model, kind) if kind is not None else model
     place = Path(out)
@@ -202,12 +202,13 @@ def _written(
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         files = configs_of(model) if beside is None else beside
         names = [*files, MODEL_FILE, *(part.file for part in (*graphs.parts, *graphs.others))]
-        with adapters_as(model, lora), removed_on_failure(place, names):
-            report, graphs = write_graphs(model, graphs, place, files, plain, target, max_length, prove=verify)
+        with removed_on_failure(place, names):
+            with adapters_as(model, lora):
+                report, graphs = write_graphs(model, graphs, place, files, plain, target, max_length, prove=verify)
+            if verify:
+                told.at("verify")
+                report.difference = check_graphs(model if source is None else loaded(source, kind), graphs, place)
         report.warnings += remarks
-        if verify:
-            told.at("verify")
-            report.difference = check_graphs(model if source is None else loaded(source, kind), graphs, place)
         return report
     with adapters_as(model, lora) as adapters:
         with running(source):
@@ -231,17 +232,17 @@ def _written(
         told.at("save")
         program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes or False)
         write_files(place, files)
+        if verify:
+            told.at("verify")
+            real = decoder if source is None else decoder_of(loaded(source, kind))
+            compared = replace(decoder, whole=real.whole)
+            report.difference = _verified(compared, place) if fewer is None else fewer.check(compared)
     report.warnings += remarks
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if isinstance(decoder, StaticDecoder) and source is not None and not verify:
         report.warnings = [*report.warnings, _UNCOMPARED]
-    if verify:
-        told.at("verify")
-        real = decoder if source is None else decoder_of(loaded(source, kind))
-        compared = replace(decoder, whole=real.whole)
-        report.difference = _verified(compared, place) if fewer is None else fewer.check(compared)
     return report
 
 
@@ -342,20 +343,6 @@ def _bounded_positions(positions: int, target: str) -> int:
             code="odd-config",
         )
     return positions
-
-
-def _dtype_of(model: Any, asked: str | torch.dtype | None, target: str) -> tuple[torch.dtype | None, list[str]]:
-    """What the weights are cast to, None where they stay as they are; and what the report says of it."""
-    if asked is not None:
-        kind = DTYPES.get(str(asked).removeprefix("torch."))
-        if kind is None:
-            raise ValueError(f"dtype={asked!r} is not one of {', '.join(map(repr, DTYPES))}")
-        return kind, []
-    if target == "onnx" or getattr(model, "dtype", None) != torch.bfloat16:
-        return None, []
-    return torch.float32, [
-        "the weights are bfloat16, and float32 in the file: kernels on a CPU lack bfloat16; dtype= says otherwise"
-    ]
 
 
 def _verified(decoder: Decoder, place: Path) -> float:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from purexport.language.checked import PROMPT, STEPS, Written, bound_of, compared
-from purexport.language.library import library
+from purexport.language.library import cache_argument, library
 from purexport.language.parts import BATCH, SIZES, Part, Port
 from purexport.language.step import called
 from purexport.torch_patches.calls import operators_handed_to
@@ -30,7 +30,6 @@ FILE = "model.onnx"
 _PAST, _NEW, _WHOLE = "past_sequence_length", "sequence_length", "total_sequence_length"
 _PROMPT = 5
 _LENGTHS = (7, 1031)  # more than the chunks that models cut a text into
-_CACHES = ("past_key_values", "cache_params")  # what models call the cache among their arguments
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,9 @@ class Step(nn.Module):
         given = dict(zip(self._takes, tensors, strict=False))
         cache = _empty(self.model)
         _fill(cache, self._slots, tensors[len(self._takes) :])
-        result = self.model(**given, **{_argument(self.model): cache}, use_cache=True)
+        result = self.model(**given, **{cache_argument(self.model.forward): cache}, use_cache=True)
         logits = result.logits[:, -1:] if self._last else result.logits
         return (logits, *(slot.of(cache) for slot in self._slots))
-
-
-def _argument(model: Any) -> str:
-    taken = inspect.signature(model.forward).parameters
-    return next((name for name in _CACHES if name in taken), _CACHES[0])
 
 
 def _empty(model: Any) -> Any:
@@ -132,7 +126,7 @@ def slots_of(model: Any) -> list[Slot]:
 
     def prompted(input_ids: Tensor) -> Any:
         made = _empty(model)
-        model(input_ids=input_ids, use_cache=True, **{_argument(model): made})
+        model(input_ids=input_ids, use_cache=True, **{cache_argument(model.forward): made})
         return made
 
     with torch.no_grad():

@@ -25,7 +25,8 @@ from torch.utils._pytree import tree_leaves
 from purexport.errors import ExportError
 from purexport.frontends.trace.shapes_of_calls import Shaped
 from purexport.language.last import logits_of_last
-from purexport.language.library import library
+from purexport.language.library import cache_argument, library
+from purexport.language.tasks import generates, is_encoder, is_of_library
 from purexport.torch_patches.calls import operators_handed_to
 
 Tensor = torch.Tensor
@@ -48,15 +49,30 @@ class Step(torch.nn.Module):
         asked: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": True}
         if self._takes_positions:
             asked["position_ids"], rest = rest[0], rest[1:]
-        cache = library("cache_utils").DynamicCache()
-        for layer, (key, value) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
-            cache.update(key, value, layer)
-        asked["past_key_values"] = cache
+        cache = growing_cache(rest)
+        asked[cache_argument(self.model.forward)] = cache
         if self.last_logits:
             result = logits_of_last(self.model, attention_mask[:, -input_ids.shape[1] :], **asked)
         else:
             result = self.model(**asked)
         return (result.logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
+
+
+def growing_cache(tensors: Sequence[Tensor]) -> Any:
+    """transformers' cache with keys and values of each layer in it, whose length is that of the keys.
+
+    Its own layer asks first whether there are any keys, which is a decision on sizes.
+    """
+    cache = library("cache_utils").DynamicCache()
+    for layer, (key, value) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
+        cache.update(key, value, layer)
+    for filled in cache.layers:
+        filled.get_seq_length = partial(_length, filled)
+    return cache
+
+
+def _length(layer: Any) -> Any:
+    return layer.keys.shape[-2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +178,17 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
         raise ExportError(
             f"{type(model).__name__} is not a model of transformers; export takes other models", code="not-a-decoder"
         )
+    if is_encoder(model.config) or (is_of_library(type(model)) and not generates(type(model))):
+        raise ExportError(
+            f"{type(model).__name__} does not generate text from a cache of keys and values; `purexport hf` "
+            "(purexport.pretrained_model) writes models of transformers of other kinds",
+            code="not-a-decoder",
+        )
     caches = library("cache_utils")
     cache = caches.DynamicCache()
     ids = torch.zeros(3, 5, dtype=torch.int64)
-    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache, "use_cache": True}
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": True}
+    asked[cache_argument(model.forward)] = cache
     with torch.no_grad():
         result = called(model, asked)
     kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not caches.DynamicLayer}

@@ -6,6 +6,7 @@ repository is not fetched: the code that runs is what lies in the folder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from purexport.errors import ExportError
 from purexport.language.library import library
 from purexport.weights.stored import shown
 
-_MODELS = (
+AUTO_CLASSES = (
     "AutoModelForCausalLM",
     "AutoModelForSeq2SeqLM",
     "AutoModelForSpeechSeq2Seq",
@@ -34,10 +35,13 @@ def trusted_config(folder: Path) -> Any:
     return library().AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=True)
 
 
-def trusted_class(config: Any, folder: Path) -> Any:
-    """The class of the model, if the code of the folder has one.  Raises ExportError for code of another repository."""
+def trusted_class(config: Any, folder: Path, autos: Sequence[str] = AUTO_CLASSES) -> Any:
+    """The class of the model that `auto_map` has for one of `autos`, None where it has none.
+
+    Raises ExportError for code of another repository.
+    """
     classes = getattr(config, "auto_map", None) or {}
-    name = next((classes[key] for key in _MODELS if key in classes), None)
+    name = next((classes[key] for key in autos if key in classes), None)
     if name is None:
         return None
     if not isinstance(name, str) or "--" in name:

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from purexport.errors import ExportError
 from purexport.language.checked import STEPS, Written, bound_of, compared
-from purexport.language.library import library
+from purexport.language.library import cache_argument, library
 from purexport.language.parts import BATCH, SIZES, Part, Port, layers_of
-from purexport.language.step import called
+from purexport.language.step import called, growing_cache
 
 VISION, EMBEDDING, DECODER = "vision.onnx", "embedding.onnx", "decoder.onnx"
 _PAST, _NEW, _WHOLE, _FEATURES = "past_sequence_length", "sequence_length", "total_sequence_length", "image_tokens"
@@ -135,10 +135,8 @@ class Decode(nn.Module):
         """The logits, and the cache after these tokens."""
         given = dict(zip(self._names, tensors, strict=False))
         past = tensors[len(self._names) :]
-        cache = library("cache_utils").DynamicCache()
-        for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
-            cache.update(key, value, layer)
-        result = self.model(**given, past_key_values=cache, use_cache=True)
+        cache = growing_cache(past)
+        result = self.model(**given, **{cache_argument(self.model.forward): cache}, use_cache=True)
         logits = result.logits[:, -1:] if self._last else result.logits
         return (logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
 
@@ -303,7 +301,7 @@ def _heard(model: Any, given: Mapping[str, Tensor]) -> tuple[dict[str, Any], Any
     """What the decoder is given in a call of the whole model, and the cache afterwards."""
     cache = library("cache_utils").DynamicCache()
     with _decoder_heard(model) as heard:
-        model(**given, past_key_values=cache, use_cache=True)
+        model(**given, **{cache_argument(model.forward): cache}, use_cache=True)
     return heard[0], cache
 
 

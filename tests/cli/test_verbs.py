@@ -406,6 +406,7 @@ MISSING: list[tuple[str, Sequence[str], str]] = [
     ("torch", ["compare", "net:Net", "good.onnx", *X], "torch is not installed, and this verb needs it: pip install"),
     ("torch", ["compare", "good.onnx", "good.onnx", *X], "torch is not installed, and this verb needs it: pip install"),
     ("torch", ["llm", ".", "-o", "out"], "torch is not installed, and this verb needs it: pip install"),
+    ("torch", ["hf", ".", "-o", "out"], "torch is not installed, and this verb needs it: pip install"),
     (
         "onnxruntime",
         ["export", "net:Net", *X, "--verify"],

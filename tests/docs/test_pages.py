@@ -66,6 +66,15 @@ def language_models() -> None:
     transformers.WhisperForConditionalGeneration(whisper).save_pretrained("whisper-tiny")
 
 
+def encoders() -> None:
+    """A BERT of a few weights."""
+    torchvision()
+    import transformers
+
+    words = {"vocab_size": 99, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
+    transformers.BertModel(transformers.BertConfig(**words, intermediate_size=32)).save_pretrained("bert-base-uncased")
+
+
 def checkpoints() -> None:
     """Classes and their checkpoints, and a sample, which docs/large-models.md takes for given."""
     Path("net.py").write_text(
@@ -123,6 +132,7 @@ RUN = [
     Page("docs/large-models.md", checkpoints),
     Page("docs/minimal-environment.md"),
     Page("docs/quantizing.md"),
+    Page("docs/transformers-models.md", encoders, needs="transformers"),
     Page("docs/tutorial.md"),
 ]
 

@@ -511,3 +511,25 @@ def test_far_beyond_the_example_only_shapes_follow_from_large_products(traced: b
             with pytest.raises(UnfitError, match="takes what is not known"):
                 network(x).sum().item()
     assert not computed & {"aten::convolution", "aten::_convolution", "aten::silu", "aten::relu"}
+
+
+def both_answers_alike(x: Tensor) -> Tensor:
+    return x + 1 if x.shape[0] > 1 or x.shape[1] == 4 else x - 1
+
+
+def one_answer_only(x: Tensor) -> Tensor:
+    return x + 1 if 2 * x.shape[0] - x.shape[0] < x.shape[0] + 1 else x - 1
+
+
+def another_answer_far_away(x: Tensor) -> Tensor:
+    return x - 1 if x.shape[0] > 100_000 else x + 1
+
+
+NOTED = [(both_answers_alike, False), (one_answer_only, False), (another_answer_far_away, True)]
+
+
+@pytest.mark.parametrize(("function", "noted"), NOTED, ids=[row[0].__name__ for row in NOTED])
+def test_a_comparison_is_noted_where_its_answer_may_change(function: Any, noted: bool) -> None:
+    """Not where both answers led to the same calls, nor where sizes of all magnitudes give the same answer."""
+    program = purexport.export(function, (X,), dynamic_axes={"x": {0: "n"}}, input_names=["x"], capture="trace")
+    assert any("compares sizes at" in text for text in program.report.warnings) is noted

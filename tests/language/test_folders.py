@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 import proto_schema as ps
 import purexport
 from purexport.cli.main import main
-from purexport.errors import ExportError
+from purexport.errors import ExportError, VerificationError
 from purexport.language import folder
 from purexport.weights.stored import CheckpointFile
 from tests.torchvision_shim import torchvision
@@ -261,6 +262,30 @@ def test_nothing_is_left_behind(there: bool, lm: Path, monkeypatch: pytest.Monke
     assert main(["llm", str(lm), "-o", str(out)]) == 2
     assert sorted(path.name for path in out.glob("*")) == (["config.json", "mine.txt"] if there else [])
     assert out.exists() is there
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "over an older one"])
+def test_a_wrong_file_does_not_stay(there: bool, lm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `verify` finds a difference, there is no file that somebody might use, not even an older one."""
+    out = lm.parent / "out"
+    if there:
+        assert main(["llm", str(lm), "-o", str(out)]) == 0
+
+    def differs(*_: Any, **__: Any) -> float:
+        raise VerificationError("step 3: a logit differs")
+
+    monkeypatch.setattr("purexport.language.model.check_steps", differs)
+    assert main(["llm", str(lm), "-o", str(out), "--verify"]) == 1
+    assert not (out / "model.onnx").exists() and out.exists() is there
+
+
+def test_the_quiet_path(lm: Path) -> None:
+    """Nothing is to be said of an ordinary model, and nothing is asked of transformers by a name of the past."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="`torch.jit")  # torch says it of each trace
+        report = purexport.language_model(lm, lm.parent / "out", verify=True)
+    assert report.warnings == []
 
 
 NO_MEMORY = [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")]

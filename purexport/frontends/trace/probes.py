@@ -8,9 +8,11 @@ are then only less independent of each other.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
+_MAGNITUDES = 128  # rows of sizes
 Sizes = dict[str, int]  # by label
 
 
@@ -35,6 +37,17 @@ def together(sizes: Mapping[str, int], classes: bool) -> Sizes:
 def twice(sizes: Mapping[str, int]) -> Sizes:
     """Every size doubled, so that every linear relation holds again."""
     return {label: 2 * size for label, size in sizes.items()}
+
+
+def of_all_magnitudes(sizes: Mapping[str, int]) -> Iterator[Sizes]:
+    """Sizes from 0 to a million, in no order, sums of sizes still sums; for what is computed from shapes alone."""
+    chance = random.Random(0)
+    sums = sums_among(sizes)
+    for _ in range(_MAGNITUDES):
+        found = {label: chance.randrange(1 << chance.randrange(21)) for label in sizes}  # 0 and 1 often
+        for label in sorted(sums, key=lambda label: sizes[label]):  # the parts of a sum are smaller than it
+            found[label] = sum(found[part] for part in sums[label])
+        yield found
 
 
 def half(sizes: Mapping[str, int]) -> Sizes:

@@ -31,7 +31,7 @@ from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived, Specialised
 from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value, every_call
 from purexport.errors import ExportError
-from purexport.frontends.trace import probes
+from purexport.frontends.trace import decisions, probes
 from purexport.frontends.trace.agreement import Compared, Lines
 from purexport.frontends.trace.probes import Sizes
 from purexport.frontends.trace.replay import Asked
@@ -118,7 +118,7 @@ def specialized_axes(
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
         f"the model compares sizes at {line}; the file has the branch of the example, which all tried sizes took"
-        for line in dict.fromkeys(decision.line for decision in first.decisions)
+        for line in dict.fromkeys(search.in_doubt())
         if not any(line in branch for branch in search.branches)
     ]
     return Found(search.held(), list(dict.fromkeys(search.branches)), notes)
@@ -151,6 +151,7 @@ class _Search:
         self.branches: list[str] = []
         # the numbers with which other paths begin that were seen
         self.paths: set[tuple[int, Any]] = set()
+        self.harmless: set[int] = set()  # the places of numbers that differed while the calls were the same
         # the numbers up to the first that differed somewhere: where others differ, mostly it does again
         self.decided: Asked | None = None
         self.cut_short = False
@@ -242,6 +243,15 @@ class _Search:
             return True
         return False
 
+    def in_doubt(self) -> Iterator[str]:
+        """The lines of decisions that may be others at sizes that were not tried."""
+        first, every = self.first, map(self._with_derived, probes.of_all_magnitudes(self.sizes))
+        plan = first.asked.plan if first.asked is not None and first.decisions else None
+        return decisions.in_doubt(first.decisions, self.harmless, plan, map(self._shapes, every))
+
+    def _with_derived(self, sizes: Sizes) -> Sizes:
+        return {**sizes, **{label: size(sizes[root]) for label, (root, size) in self.derived.items()}}
+
     def count(self, sizes: Sizes) -> int:
         """The values in the inputs at these sizes."""
         return sum(math.prod(shape) for shape in self._shapes(sizes))
@@ -282,8 +292,7 @@ class _Search:
         """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
         probe = None
         for independent in attempts:
-            derived = {label: size(independent[root]) for label, (root, size) in self.derived.items()}
-            sizes = {**independent, **derived}
+            sizes = self._with_derived(independent)
             changed = {label for label, size in sizes.items() if size != self.sizes[label]}
             if not changed:
                 continue
@@ -299,6 +308,7 @@ class _Search:
             if differs != _UNKNOWN and self.first.runs is not None:
                 compared = self.first.runs.beside(tensors)
                 if compared.same:
+                    self.harmless |= others.keys()
                     return _Probe(changed, [], None)
                 branch = self._other_path(others, compared.lines, said)
                 if branch is not None:
@@ -313,6 +323,7 @@ class _Search:
             difference = _Difference(self.first, other)
             probe = _Probe(changed, difference.places, difference.branch(said))
             if probe.branch is None:
+                self.harmless |= set() if probe.places else others.keys()
                 break
             if differs != _UNKNOWN and not probe.places:
                 self.paths.add(differs)

@@ -83,7 +83,7 @@ class Decision(NamedTuple):
 
     line: str
     value: bool
-    place: int | None
+    place: int
 
 
 @dataclass
@@ -330,7 +330,7 @@ class _Visible:
                     self._forget(before)
                     return answer
             place = self._note(number, result)
-            if name == "__bool__":
+            if name == "__bool__" and place is not None:  # it is no constant
                 self.decisions.append(Decision("{}:{}".format(*users_line()), result, place))
             self._forget(before)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's

@@ -1,0 +1,89 @@
+"""`purexport hf FOLDER -o OUT`: a model of transformers that generates no text, as a folder for a runtime."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from purexport.cli.streams import report_stream
+from purexport.cli.terminal import safe_lines
+from purexport.cli.verbs.llm import DTYPES
+from purexport.progress.bar import shown
+
+TARGETS = ("onnx", "onnxruntime")
+
+_EXAMPLES = """\
+FOLDER is what model.save_pretrained writes: config.json and .safetensors.  The task follows from the class that the
+config names.  Files of the tokenizer and the processor are copied beside model.onnx.  No Python of the folder runs, and
+links that lead out of it are refused.  Models that generate text are those of `purexport llm`.
+
+tasks:
+  feature-extraction text-classification token-classification question-answering multiple-choice fill-mask
+  image-classification object-detection semantic-segmentation image-segmentation depth-estimation
+  masked-im image-to-image keypoint-detection audio-classification audio-frame-classification audio-xvector
+  automatic-speech-recognition zero-shot-image-classification
+
+examples:
+  purexport hf bert-base-uncased -o bert --verify
+  purexport hf bert-base-uncased -o bert --task feature-extraction --quantize int8
+  purexport hf vit-base-patch16-224 -o vit --target onnxruntime
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "hf",
+        help="a model of transformers that is no language model, as a folder",
+        description="Write an encoder, a classifier or another model of transformers that generates no text.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
+    parser.add_argument("--task", metavar="TASK", help="what the model is for (default: what its config names)")
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="onnx",
+        help="onnx: operators of the standard (default); onnxruntime: its fused ones too",
+    )
+    parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 20)")
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="of the weights in the file (default: theirs, but float32 for bfloat16 and onnxruntime)",
+    )
+    parser.add_argument("--verify", action="store_true", help="compare the file with torch at two sizes, then write it")
+    parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the Python files that config.json names, with all your rights; only for authors whom you trust",
+    )
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the folder, and report."""
+    # torch is loaded by what follows, and not by the help
+    from purexport.language.pretrained import pretrained_model
+
+    with shown(delay=0) as progress:
+        report = pretrained_model(
+            args.folder,
+            args.output,
+            args.task,
+            args.target,
+            args.opset,
+            args.quantize,
+            args.verify,
+            dtype=args.dtype,
+            progress=progress,
+            trust_remote_code=args.trust_remote_code,
+        )
+    said = f"wrote {args.output}\n{report.as_text()}"
+    text = json.dumps(report.as_dict(), indent=2) if args.json else safe_lines(said)
+    report_stream(args.output).write(text + "\n")
+    return 0
