@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from proto_schema import operators
-from proto_schema.sizes import Size
-from purexport.aten.graph import Dim
+from proto_schema.sizes import Dim, Size
 from purexport.graph.ir import Graph, Node, Value
 
 _LARGEST = 64  # elements of a constant that is compared by its content; a larger one equals only itself
@@ -60,7 +59,7 @@ class _Sharing:
         graph.nodes = kept
         graph.outputs = [self.first.get(value, value) for value in graph.outputs]
 
-    def _note_sizes(self, shape: Sequence[Dim], first: Sequence[Dim]) -> None:
+    def _note_sizes(self, shape: Sequence[Dim | None], first: Sequence[Dim | None]) -> None:
         for size, one in zip(shape, first, strict=False):
             if isinstance(size, Size) and size.name is not None and one is not None and size != one:
                 self.same.setdefault(size.name, one)

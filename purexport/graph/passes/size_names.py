@@ -156,7 +156,7 @@ def _renamed(shape: Shape, renamed: Mapping[str, Dim], done: dict[Size, Dim]) ->
     return tuple([done[size] if isinstance(size, Size) else size for size in shape])
 
 
-def _symbols(size: Dim) -> Iterable[str]:
+def _symbols(size: Dim | None) -> Iterable[str]:
     return size.symbols if isinstance(size, Size) else ()
 
 
