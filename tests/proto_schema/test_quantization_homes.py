@@ -262,16 +262,6 @@ def test_what_stays_is_listed(name: str) -> None:
     assert ps.dumps(quantize(source, scheme)) == ps.dumps(source)
 
 
-@pytest.mark.parametrize(("target", "helps"), [("onnx", True), ("onnxruntime", False)])
-def test_what_an_old_opset_lacks_is_named(target: Any, helps: bool) -> None:
-    """With the first weight; another target is named only if it takes the weight."""
-    source = made([matmul()], X, weights=[tensor("w", N, N)], opset=11)
-    source.graph.node[0].op_type = "Conv" if not helps else "MatMul"
-    with pytest.raises(ValueError, match=r"convert it to opset 13.* The first weight is 'w'") as caught:
-        quantize(source, "int8", target=target)
-    assert ("choose target='onnxruntime'" in str(caught.value)) is helps
-
-
 def test_of_two_weights_only_one_moves() -> None:
     """The other one stays in its node."""
     nodes = [constant("v", 5, N), node("Add", ["x", "v"], ["s"]), constant("w", N, N), matmul("w", "y", "s")]
