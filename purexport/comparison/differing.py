@@ -21,7 +21,7 @@ PLACE = "place"
 
 @dataclass(frozen=True)
 class Change:
-    """What differs: `attribute 'axis'`, with what the file has and what an export writes."""
+    """What differs: `attribute 'axis'`, with what the file has and what an export writes; nothing for an added node."""
 
     what: str
     mine: str
@@ -34,6 +34,30 @@ class Change:
             return f"{'an export of the model' if exported else other} has no node in its place"
         writes = "an export of the model writes" if exported else f"{other} has"
         return f"its {self.what} is {self.mine}, and {writes} {self.theirs}"
+
+
+_IN_FEWER_BITS = frozenset(
+    {
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
+        *("MatMulInteger", "ConvInteger", "MatMulNBits", "GatherBlockQuantized", "QMoE", "QGemm"),
+    }
+)
+
+
+def in_fewer_bits(file: ps.ModelProto, other: ps.ModelProto | None) -> frozenset[int]:
+    """The places of nodes that read or make numbers in fewer bits, where the other file has floats.
+
+    Such a node is of an operator for quantized numbers that the other file does not have, or makes with a `Cast` what
+    is a tensor of the other file.
+    """
+    theirs = set() if other is None else {node.op_type for node in other.graph.node}
+    tensors = set() if other is None else {item.name for item in other.graph.initializer}
+    return frozenset(
+        place
+        for place, node in enumerate(file.graph.node)
+        if (node.op_type in _IN_FEWER_BITS and node.op_type not in theirs)
+        or (node.op_type == "Cast" and node.output[0] in tensors)
+    )
 
 
 def change_of(
