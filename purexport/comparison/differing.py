@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,12 @@ def change_of(
     other: ps.NodeProto | None,
     constants: Mapping[str, ps.TensorProto],
     others: Mapping[str, ps.TensorProto],
+    made: Container[str] = (),
 ) -> Change | None:
-    """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None."""
+    """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None.
+
+    `made` are names of values that nodes of the file make, and which are no difference of this node.
+    """
     if other is None:
         return Change(PLACE, "a node", "no node")
     if (node.op_type, node.domain or "") != (other.op_type, other.domain or ""):
@@ -80,7 +84,7 @@ def change_of(
         if one is None or another is None or one.SerializeToString() != another.SerializeToString():
             return Change(f"attribute {name!r}", _attribute(one), _attribute(another))
     for name in node.input:
-        if name in constants or name in others:
+        if name in constants or (name in others and name not in made):
             said = _tensors_differ(constants.get(name), others.get(name))
             if said is not None:
                 return Change(f"input {name!r}, a tensor of the file,", *said)

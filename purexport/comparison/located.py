@@ -71,20 +71,20 @@ def blamed(
     unknown = not roots
     if unknown:  # no value is wrong: the runtime refuses what our evaluator computes, or optimizes it wrongly
         roots = [item.name or "" for item in evidence.file.graph.output]
-    places = evidence.behind(roots)
+    outputs = [item.name or "" for item in evidence.file.graph.output]
+    suspects = evidence.behind(roots, right)
+    coded = not evidence.quantizing.isdisjoint(suspects)
+    places = evidence.behind(outputs if coded else roots)  # what a quantization costs is no fault: others come first
     changed = _changed(evidence, places)
     if changed is None and unknown and evidence.found.failure:
         changed = _changed(evidence, places, any_change=True)
     if changed is not None or unknown:
         return changed
-    suspects = evidence.behind(roots, right)
     if wrong is None:
         return Blamed(evidence.makers[roots[0]], "file", nodes=tuple(suspects))
-    ties = ties_before(evidence, suspects)
+    ties = ties_before(evidence, suspects, wrong.name)
     if ties is not None:
         return Blamed(ties.place, "ties", nodes=(ties.place,), ties=ties)
-    coded = not evidence.quantizing.isdisjoint(suspects)
-    outputs = [item.name or "" for item in evidence.file.graph.output]
     parts = contributions(evidence, judged, outputs if coded else [wrong.name])
     own = next((item for item in parts if item.judged.name == wrong.name), None)
     sound = own is not None and not own.is_too_far  # our evaluator computes what the reference is
@@ -155,7 +155,7 @@ def _changes(evidence: Evidence, places: Sequence[int]) -> Iterator[tuple[int, C
     for place in places:
         node = evidence.file.graph.node[place]
         other = counterparts.get(next(iter(node.output), ""))
-        change = change_of(node, other, evidence.constants, constants)
+        change = change_of(node, other, evidence.constants, constants, evidence.makers)
         if change is not None:
             yield place, change, other
 

@@ -44,21 +44,27 @@ class Ties:
         )
 
 
-def ties_before(evidence: Evidence, places: Iterable[int]) -> Ties | None:
-    """The first of these nodes whose choice differs from the reference's by nothing but ties."""
+def ties_before(evidence: Evidence, places: Iterable[int], wrong: str) -> Ties | None:
+    """The first of these nodes whose choice differs from the reference's by nothing but ties.
+
+    `wrong` is the first wrong value, which is the choice itself where an export writes more than one node for it.
+    """
     for place in places:
         node = evidence.file.graph.node[place]
-        found = _at(evidence, place, node) if node.op_type in _INDICES and not node.domain else None
+        found = _at(evidence, place, node, wrong) if node.op_type in _INDICES and not node.domain else None
         if found is not None:
             return found
     return None
 
 
-def _at(evidence: Evidence, place: int, node: ps.NodeProto) -> Ties | None:
+def _at(evidence: Evidence, place: int, node: ps.NodeProto, wrong: str) -> Ties | None:
     indices = node.output[_INDICES[node.op_type or ""]] if len(node.output) > _INDICES[node.op_type or ""] else ""
     scores = evidence.found.values.get(node.input[0])
     mine = evidence.found.values.get(indices)
     anchor = evidence.anchors.get(indices)
+    later = evidence.found.values.get(wrong)
+    if anchor is None and mine is not None and later is not None and torch.equal(mine, later):
+        anchor = evidence.anchors.get(wrong)
     right = on_reference(evidence, node.input[0])
     if scores is None or mine is None or anchor is None or right is None or scores.shape != right.shape:
         return None
