@@ -193,9 +193,10 @@ def _alone(blame: Blamed, other: str) -> str:
     """How far the node's part is off by itself."""
     if blame.own is None:
         return ""
+    others = f", and no other result by more than {blame.next_own:.1e}" if blame.next_own else ""
     return (
         f"computed alone on the values of {other}, the result {blame.own.judged.name!r} is off by "
-        f"{blame.own.error:.1e} of its largest element, and no other result by more than {blame.next_own:.1e}"
+        f"{blame.own.error:.1e} of its largest element{others}"
     )
 
 

@@ -82,6 +82,7 @@ def test_one_weight_that_changed_a_little_among_rounding() -> None:
     assert found.torchs.startswith("aten::linear at layers.2 (")
 
 
+@pytest.mark.full
 def test_the_same_in_a_file_of_another_exporter() -> None:
     buffer = io.BytesIO()
     with warnings.catch_warnings():
@@ -183,7 +184,7 @@ class Draws(nn.Module):
 
 
 @pytest.mark.parametrize("name", list(CAPTURES))
-@pytest.mark.parametrize("route", ["trace", "export"])
+@pytest.mark.parametrize("route", ["trace", pytest.param("export", marks=pytest.mark.full)])
 def test_a_capture_that_differs_from_the_model(name: str, route: str) -> None:
     kind, text = CAPTURES[name]
     model = with_weights(0, kind)
@@ -206,7 +207,9 @@ QUANTIZED: dict[str, Callable[[], ps.ModelProto]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(QUANTIZED))
+@pytest.mark.parametrize(
+    "name", ["codes", *(pytest.param(name, marks=pytest.mark.full) for name in QUANTIZED if name != "codes")]
+)
 def test_quantized_files(name: str) -> None:
     """The part that costs most is named, and what the results cost is told in numbers."""
     made = QUANTIZED[name]()
