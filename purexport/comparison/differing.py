@@ -21,7 +21,7 @@ PLACE = "place"
 
 @dataclass(frozen=True)
 class Change:
-    """What differs: `attribute 'axis'`, with what the file has and what an export writes; nothing for an added node."""
+    """What differs: `attribute 'axis'`, with what the file has and what an export writes."""
 
     what: str
     mine: str

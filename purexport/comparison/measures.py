@@ -65,7 +65,7 @@ def _decibels(signal: float, noise: float) -> float:
     return 10 * math.log10(signal / noise)
 
 
-def table(rows: Sequence[tuple[str, Measures]]) -> list[str]:
+def numbers_table(rows: Sequence[tuple[str, Measures]]) -> list[str]:
     """A line for each output, below a line of titles; of many outputs those with the least SNR."""
     if not rows:
         return []

@@ -14,7 +14,7 @@ from purexport.comparison.closeness import Difference
 from purexport.comparison.differing import TORCH
 from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.located import Blamed
-from purexport.comparison.measures import Measures, table
+from purexport.comparison.measures import Measures, numbers_table
 from purexport.comparison.repro import write_levels, write_reproducer
 from purexport.errors import ExportError
 
@@ -151,7 +151,7 @@ class Comparison:
     def as_text(self) -> str:
         """The report for people: the outputs, the node to blame, and how the error grows by module."""
         rows = [(item.name, item.measures) for item in self.outputs if item.measures is not None]
-        return "\n".join([*self.summary(), *table(rows), *([] if self.agrees else self._growth())])
+        return "\n".join([*self.summary(), *numbers_table(rows), *([] if self.agrees else self._growth())])
 
     def summary(self) -> list[str]:
         """The lines of the report without how the error grows."""

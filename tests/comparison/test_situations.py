@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import proto_schema as ps
 import purexport
 from purexport.comparison import compared, file_values
-from purexport.comparison.measures import measures, table
+from purexport.comparison.measures import measures, numbers_table
 
 
 def with_weights(seed: int, kind: Callable[[], nn.Module]) -> nn.Module:
@@ -288,6 +288,6 @@ def test_the_table_shows_the_worst_of_many_outputs() -> None:
         found = measures(torch.full((3,), 1 + 0.001 * (30 - place)), torch.ones(3))
         assert found is not None
         rows.append((f"out{place}", found))
-    lines = table(rows)
+    lines = numbers_table(rows)
     assert len(lines) == 21 and lines[1].startswith("out0 ") and lines[-1] == "and 11 outputs more, whose SNR is higher"
-    assert table([]) == []
+    assert numbers_table([]) == []
