@@ -338,6 +338,11 @@ from torch import nn
 class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 3), nn.LayerNorm(3))
+
+
+class Two(nn.Module):
+    def forward(self, a, b):
+        return a - 2 * b
 """
 
 
@@ -352,8 +357,11 @@ def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     heavy = {"0.weight": np.full((3, 4), 0.5), "0.bias": np.zeros(3), "1.weight": np.ones(3), "1.bias": np.ones(3)}
     np.savez("w.npz", **{name: array.astype(np.float32) for name, array in heavy.items()})
     assert main(["export", "net.py:Net", *spec, "--weights", "w.npz", "-o", "heavy.onnx"]) == 0
+    two = ("--input", "a=float32[2,4]", "--input", "b=float32[4]")
+    assert main(["export", "net.py:Two", *two, "-o", "two.onnx"]) == 0
     capsys.readouterr()
     for line, status, said in (
+        (("net.py:Two", "two.onnx", *two[2:], *two[:2]), 0, "the file agrees with torch in onnxruntime: 1 output"),
         (("net.py:Net", "net.onnx", *spec), 0, "the file agrees with torch in onnxruntime: 1 output, largest relative"),
         (("net.onnx", "net.onnx", "--input", "x=@x.npy"), 0, "the file agrees with the first file in onnxruntime"),
         (("net.py:Net", "bad.onnx", *spec), 1, "at fault: node '1/LayerNormalization' (LayerNormalization): its attr"),

@@ -128,6 +128,35 @@ def test_scores_that_tie(name: str, files: bool) -> None:
         assert ("Either choice is right" in found.why) is (at_fault == "ties")
 
 
+class Chosen(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.topk(x, 3).indices
+
+
+def test_a_choice_that_no_tie_explains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores are far apart, and the runtime says them in another order."""
+    x = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
+    real, outputs = file_values.all_values, file_values.outputs_of
+
+    def turned(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: value if value.is_floating_point() else value.flip(-1) for name, value in values.items()}
+
+    def wrong(*given: Any) -> Any:
+        found = real(*given)
+        found.values = turned(found.values)
+        return found
+
+    def wrong_outputs(*given: Any) -> Any:
+        found = outputs(*given)
+        found.values = turned(found.values)
+        return found
+
+    monkeypatch.setattr(compared, "all_values", wrong)
+    monkeypatch.setattr(compared, "outputs_of", wrong_outputs)
+    found = purexport.compare(Chosen(), (x,), data_of(Chosen(), x))
+    assert (found.at_fault, found.op_type) == ("runtime", "TopK"), found.as_text()
+
+
 class Asks(nn.Module):
     """A block whose own code depends on who runs it."""
 
@@ -251,6 +280,9 @@ def test_a_runtime_is_blamed_only_with_our_evaluator_and_torch_against_it(monkey
     assert found.why.endswith("every node alone the right one, and our evaluator and torch agree on it")
     found = purexport.compare(data, (X,), data)
     assert found.at_fault == "disputed" and "torch" not in found.why
+    with monkeypatch.context() as patched:
+        patched.setattr(file_values, "EVALUATOR", "nobody")  # our evaluator is wrong, too
+        assert purexport.compare(model, (X,), data).at_fault == "rounding"
     monkeypatch.setattr(compared, "outputs_of", real)
     assert purexport.compare(model, (X,), other).at_fault == "file"
 
