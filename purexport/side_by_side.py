@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 import proto_schema as ps
+from proto_schema.graphs.similar import similar
 from proto_schema.operators import canonical
+from purexport.aten.graph import AtenGraph, Value
 from purexport.comparison.compared import compared
+from purexport.comparison.departures import Recorded
 from purexport.comparison.file_values import EVALUATOR, all_values
 from purexport.comparison.matching import alike
 from purexport.comparison.result import Comparison
@@ -42,6 +45,8 @@ class _Fresh:
     program: ONNXProgram
     anchors: list[Anchor]
     alike: float
+    graph: AtenGraph
+    known: Mapping[Value, Any]
 
 
 def compare(
@@ -77,11 +82,17 @@ def compare(
     program = fresh.program if fresh is not None else ONNXProgram(file)
     arguments = _arguments(args)
     feed = program.feed(file, arguments, kwargs or {})
-    with select_model_mode_for_export(model, TrainingMode.EVAL):  # as it was captured
-        expected = expected_of(program, model, arguments, kwargs or {})
-    found = fresh.anchors if fresh is not None else []
-    again = fresh.program.model_proto if fresh is not None else None
-    return compared(file, feed, expected, found, bounds, again, inside=inside)
+
+    def run() -> list[torch.Tensor]:
+        with select_model_mode_for_export(model, TrainingMode.EVAL):  # as it was captured
+            return expected_of(program, model, arguments, kwargs or {})
+
+    expected = run()
+    if fresh is None:
+        return compared(file, feed, expected, [], bounds, inside=inside)
+    recorded = Recorded(fresh.graph, fresh.known, model, run)
+    again = fresh.program.model_proto
+    return compared(file, feed, expected, fresh.anchors, bounds, again, inside=inside, recorded=recorded)
 
 
 _ROUTES = ("trace", "export")
@@ -135,7 +146,7 @@ def _fresh(file: ps.ModelProto, model: Any, args: Any, kwargs: Mapping[str, Any]
             program = build_program(declared, onnx)
             known = torch_values(onnx.pure.graph, tensors_in(declared.arguments))
             found = anchors(onnx.pure.graph, known, onnx.lowered.stands)
-    return _Fresh(program, found, alike(file, program.model_proto))
+    return _Fresh(program, found, alike(file, program.model_proto), onnx.pure.graph, known)
 
 
 def _dynamic(inputs: Sequence[ps.ValueInfoProto]) -> dict[str, dict[int, str]] | None:
@@ -146,6 +157,20 @@ def _dynamic(inputs: Sequence[ps.ValueInfoProto]) -> dict[str, dict[int, str]] |
             if dim.dim_param and dim.dim_param.isidentifier():
                 axes.setdefault(item.name or "", {})[axis] = dim.dim_param
     return axes or None
+
+
+def check_names(given: Iterable[str], needed: Sequence[str], known: Sequence[str]) -> None:
+    """Raises ValueError for a name that no input has, and for an input that is missing."""
+    names = list(given)
+    there = ", ".join(map(repr, known)) or "none"
+    for name in names:
+        if name not in known:
+            near = next(iter(similar(name, known)), "")
+            meant = f"; did you mean {near!r}?" if near else ""
+            raise ValueError(f"there is no input {name!r}; the inputs are {there}{meant}")
+    for name in needed:
+        if name not in names:
+            raise ValueError(f"the input {name!r} is missing; the inputs are {there}")
 
 
 def _two_files(
@@ -162,11 +187,7 @@ def _two_files(
         given = {name: torch.as_tensor(value) for name, value in args.items()}
         held = {tensor.name for tensor in right.graph.initializer}
         inputs = [item.name or "" for item in right.graph.input]
-        unknown = [name for name in given if name not in inputs]
-        missing = [name for name in inputs if name not in given and name not in held]
-        if unknown or missing:
-            what = f"{unknown[0]!r} is not one of them" if unknown else f"give a value for {missing[0]!r}"
-            raise ValueError(f"the file has the inputs {', '.join(inputs)}; {what}")
+        check_names(given, [name for name in inputs if name not in held], inputs)
     feed = given or ONNXProgram(right).feed(right, _arguments(args), kwargs or {})
     found = all_values(right, feed, EVALUATOR)
     if found.failure:

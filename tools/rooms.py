@@ -245,7 +245,7 @@ ROOMS = {
     "runtime": _room(
         "purexport/runtime/*", "report verification compat/program comparison/compare", "cli/run_and_simplify"
     ),
-    "comparison": _room("purexport/comparison/*", "comparison/compare"),
+    "comparison": _room("purexport/comparison/*", "comparison/compare comparison/situations"),
     "compat": _room(
         "purexport/symbolic_helper purexport/compat/* purexport/compat/patch/*",
         "compat/{past_options,peer_interface,lent_helpers,export_types,patch}",

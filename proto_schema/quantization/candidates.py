@@ -165,7 +165,7 @@ def _refusal(weight: Weight, scheme: Scheme, target: str, readers: _Readers) -> 
     if len({use.axis for use in weight.uses}) > 1:
         return "is read along several axes"
     if any(use.kind == "Conv" for use in weight.uses) and scheme.kind.bits < 8:
-        return f"is read by Conv, which has no {scheme.type} in blocks"
+        return f"is read by Conv, which has no {scheme.type} in blocks (type='int8' takes it)"
     if weight.name in readers.routers and not scheme.include and scheme.kind.family != "cast":
         return "decides between experts, where a small error chooses others (a pattern of include takes it)"
     if weight.is_table and not scheme.embeddings:

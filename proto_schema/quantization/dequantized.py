@@ -17,7 +17,6 @@ from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization.candidates import Weight
-from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.elements import stored
 from proto_schema.quantization.kept import Kept
 from proto_schema.quantization.model import Rewriting, Target, without_types
@@ -32,13 +31,12 @@ def dequantized(
 
     `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
     """
-    asked = Scheme.of(scheme)
-    found = chosen(model, asked, target)
-    work, weights = Rewriting(found.model, asked, target), found.weights
+    work = Rewriting.of(model, Scheme.of(scheme), target)
+    weights = work.weights
     made = {id(weight.tensor): _rounded(work, weight) for weight in weights}
-    if found.model.graph is None or not made:
+    if work.model.graph is None or not made:
         return model
-    result, graph = copy.copy(found.model), copy.copy(found.model.graph)
+    result, graph = copy.copy(work.model), copy.copy(work.model.graph)
     graph.initializer = [made.get(id(item), item) for item in graph.initializer]
     graph.value_info = without_types(graph.value_info, weights)
     result.graph = graph

@@ -31,7 +31,7 @@ from proto_schema.onnx import (
 )
 from proto_schema.payload import CHUNK, Payload, byte_view
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, graphs_of, names_of
-from proto_schema.quantization.chosen import chosen
+from proto_schema.quantization.chosen import Chosen, chosen
 from proto_schema.quantization.coded import CodedPayload, codes_of
 from proto_schema.quantization.experts import (
     MICROSOFT,
@@ -46,6 +46,7 @@ from proto_schema.quantization.integers import Rounding
 from proto_schema.quantization.kept import Kept, fits_bits_product
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Layout, Quantized
+from proto_schema.version_converter import ConversionError, convert_version
 
 Target: TypeAlias = Literal["onnx", "onnxruntime"]
 TARGETS = ("onnx", "onnxruntime")
@@ -67,7 +68,8 @@ def quantize(
     scheme: a name of `TYPES` ("int4", which is the default, "float8e4m3fn", ...), or a mapping with the fields of
     `Scheme`. target: "onnx" for `DequantizeLinear`; "onnxruntime" for `MatMulNBits`, `GatherBlockQuantized` and `QMoE`
     where they have the type. The new weights are payloads that read the old ones when they are written, so the sources
-    must stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type,
+    must stay as they are until then. Where the model's opset has no `DequantizeLinear` of the type, the model is
+    converted to the first opset that has it; `planned` says so. Raises ValueError for a model that cannot be converted,
     and when the payloads are written, for a weight with a NaN or an infinity.
 
     activations: "uint8" or "int8" quantizes activations, too, by the ranges that the samples of `calibration` show (a
@@ -91,10 +93,8 @@ def quantize(
     asked = Scheme.of(scheme or "int4")
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
-    found = chosen(model, asked, target)
-    if not found.weights:
-        return model
-    return Rewriting(found.model, asked, target).run(found.weights)
+    work = Rewriting.of(model, asked, target)
+    return work.run() if work.weights else model
 
 
 def needed_opset(scheme: str | Mapping[str, Any] | Scheme, *, target: Target = "onnx") -> int:
@@ -111,10 +111,14 @@ def needed_opset(scheme: str | Mapping[str, Any] | Scheme, *, target: Target = "
 
 
 class Rewriting:
-    """One quantization of one model."""
+    """One quantization of one model: its weights, what stays, and the opset before, where it had to be raised."""
 
-    def __init__(self, model: ModelProto, scheme: Scheme, target: Target) -> None:
+    def __init__(self, found: Chosen, scheme: Scheme, target: Target, opset_before: int | None = None) -> None:
+        model = found.model
         self.model = model
+        self.weights = found.weights
+        self.left = found.left
+        self.opset_before = opset_before
         self.scheme = scheme
         self.target = target
         self.opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
@@ -127,9 +131,51 @@ class Rewriting:
         ] = {}  # by node and place: the names of codes, scales, zero points
         self._since = 0
 
-    def run(self, weights: Sequence[Weight]) -> ModelProto:
+    @classmethod
+    def of(cls, model: ModelProto, scheme: Scheme, target: Target) -> Rewriting:
+        """The quantization of a model, which is converted where its opset lacks the type for a weight.
+
+        Raises ValueError where it cannot be converted.
+        """
+        work = cls(chosen(model, scheme, target), scheme, target)
+        needed, first = max(
+            ((work._needed(weight), weight) for weight in work.weights),
+            key=lambda pair: pair[0],
+            default=(work.opset, None),
+        )
+        if first is None or needed <= work.opset:
+            return work
+        try:
+            later = convert_version(model, needed)
+        except ConversionError as error:
+            blocks = " in blocks" if work.form(first) != "Cast" and work.quantized(first).layout.block else ""
+            other = cls(chosen(model, scheme, target), scheme, "onnxruntime")
+            hint = "; choose target='onnxruntime', which needs no later one" if other._as_bits(first) else ""
+            raise ValueError(
+                f"{scheme.type}{blocks} needs opset {needed} for the weight {first.name!r}, and the model, which has "
+                f"opset {work.opset}, cannot be converted: {error}{hint}"
+            ) from error
+        return cls(chosen(later, scheme, target), scheme, target, work.opset)
+
+    def _needed(self, weight: Weight) -> int:
+        """The first opset, from the model's on, that has the types of the weight's new form."""
+        kind = self.scheme.kind
+        form = self.form(weight)
+        if form == "Cast":
+            return self.opset if self._stays(weight) else _first_opset("Cast", kind.code, "T1", "", self.opset)
+        if form != "DequantizeLinear":
+            return self.opset
+        block = self.quantized(weight).layout.block
+        found = _first_opset(form, kind.code, "T1", "block_size" if block else "axis", self.opset)
+        if kind.scales == E8M0:
+            return _first_opset(form, kind.scales, "T2", "", found)
+        if kind.scales and weight.dtype != TensorProto.FLOAT:
+            return _first_opset(form, kind.code, "T1", "output_dtype", found)
+        return found
+
+    def run(self) -> ModelProto:
         """The new model."""
-        graph = self.model.graph
+        graph, weights = self.model.graph, self.weights
         assert graph is not None
         kept = {id(weight.tensor) for weight in weights}
         for weight in weights:
@@ -251,21 +297,23 @@ class Rewriting:
 
     def _cast(self, weight: Weight) -> None:
         tensor, code = weight.tensor, self.scheme.kind.code
-        if tensor.data_type == code or DTYPES[tensor.data_type or 1].bits <= DTYPES[code].bits:
+        if self._stays(weight):
             self._made.append(tensor)
             return
-        self._needs(weight, "Cast", code, "T1")
         payload = CastPayload(source_of(tensor), tensor.data_type or 1, code)
         name = self._tensor(f"{weight.name}_{self.scheme.type}", code, weight.shape, payload)
         self._put(
             weight, make_node("Cast", [name], [weight.name], self._name(f"{weight.name}_cast"), to=tensor.data_type)
         )
 
+    def _stays(self, weight: Weight) -> bool:
+        """Whether a cast would make a weight no smaller."""
+        return DTYPES[weight.tensor.data_type or 1].bits <= self.scheme.kind.bits
+
     def _dequantized(self, weight: Weight) -> None:
         kind, shape = self.scheme.kind, weight.shape
         made = self.quantized(weight)
         block = made.layout.block
-        self._needs(weight, "DequantizeLinear", kind.code, "T1", "block_size" if block else "axis")
         axis = weight.axis
         if block and axis is not None:
             scale_shape = tuple(-(-size // block) if place == axis else size for place, size in enumerate(shape))
@@ -278,12 +326,10 @@ class Rewriting:
         if block:
             attributes["block_size"] = block
         if kind.scales == E8M0:
-            self._needs(weight, "DequantizeLinear", kind.scales, "T2")
             attributes["output_dtype"] = weight.dtype
         elif kind.scales:
             scale = self._scaled_scales(weight, made, scale)
             if weight.dtype != TensorProto.FLOAT:
-                self._needs(weight, "DequantizeLinear", kind.code, "T1", "output_dtype")
                 attributes["output_dtype"] = weight.dtype
         names.append(scale)
         if made.zeros is not None:
@@ -393,25 +439,9 @@ class Rewriting:
 
     # -- messages
 
-    def _needs(self, weight: Weight, operator: str, code: int, variable: str, attribute: str = "") -> None:
-        """Raises ValueError where the model's opset lacks the operator for the type; notes the IR version it needs."""
-        text = f"tensor({DTYPES[code].text})"
-        self._since = max(self._since, DTYPES[code].since)
-        found = operators.schema(operator, self.opset)
-        if found is not None and _allows(found, text, variable, attribute):
-            return
-        later = _first_opset(operator, code, variable, attribute, self.opset)
-        blocks = " in blocks" if attribute == "block_size" else ""
-        other = Rewriting(self.model, self.scheme, "onnxruntime")
-        runtime = ", or choose target='onnxruntime'" if self.target == "onnx" and other._as_bits(weight) else ""
-        raise ValueError(
-            f"{self.scheme.type}{blocks} needs opset {later}, where {operator} has it, and the model has opset "
-            f"{self.opset}; export or convert it to opset {later} (--opset {later}){runtime}. The first weight is "
-            f"{weight.name!r}"
-        )
-
     def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> str:
         name = self._name(name)
+        self._since = max(self._since, DTYPES[dtype].since)
         self._made.append(TensorProto(name=name, data_type=dtype, dims=list(shape), raw_data=payload))
         return name
 

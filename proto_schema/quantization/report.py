@@ -8,13 +8,15 @@ from typing import Any
 
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.graphs.names import as_text
-from proto_schema.onnx import ModelProto
+from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import Weight, bytes_of
 from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.model import Rewriting, Target
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.records import dataclass
 from proto_schema.units import size_text
+
+_NO_WEIGHT = "no MatMul, Gemm, Conv, Gather or MoE reads a float tensor of two axes or more that the file holds"
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """All large tensors of a model under a scheme."""
+    """All large tensors of a model under a scheme.
+
+    `opsets` are the model's opset and the one it is converted to, where the type needs a later one.
+    """
 
     scheme: Scheme
     entries: tuple[Entry, ...]
+    opsets: tuple[int, int] | None = None
 
     @property
     def before(self) -> int:
@@ -57,7 +63,7 @@ class Report:
         return {**asdict(self), "before": self.before, "after": self.after}
 
     def lines(self) -> Iterator[str]:
-        """A line for each tensor, and one for the sums."""
+        """A line for each tensor, one for the sums, and one for an opset that is raised."""
         width = max((len(entry.name) for entry in self.entries), default=0)
         for entry in self.entries:
             shape = "x".join(map(str, entry.shape))
@@ -67,7 +73,10 @@ class Report:
             yield f"{entry.name:<{width}}  {entry.dtype} {shape:<14} {sizes}  {what}"
         taken = sum(1 for entry in self.entries if entry.form)
         sizes = f"{size_text(self.before)} -> {size_text(self.after)}"
-        yield f"{taken} of {len(self.entries)} to {self.scheme.type}: {sizes}"
+        nothing = "" if self.entries else f"; {_NO_WEIGHT}"
+        yield f"{taken} of {len(self.entries)} to {self.scheme.type}: {sizes}{nothing}"
+        if self.opsets is not None:
+            yield f"opset {self.opsets[0]} -> {self.opsets[1]}, the first that has {self.scheme.type} for these weights"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -75,27 +84,35 @@ class Report:
 
 def planned(model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx") -> Report:
     """What `quantize` with the same arguments would do; no weight is read."""
-    asked = Scheme.of(scheme)
-    found = chosen(model, asked, target)
-    work = Rewriting(found.model, asked, target)
-    entries = [_entry(work, weight) for weight in found.weights]
-    for item in found.left:
-        tensor = item.tensor
-        size = bytes_of(tensor)
-        name, shape = as_text(tensor.name), tuple(tensor.dims)
-        entries.append(Entry(name, type_name(tensor.data_type or 0), shape, "", size, size, item.reason))
-    return Report(asked, tuple(entries))
+    return _report(Rewriting.of(model, Scheme.of(scheme), target), model)
 
 
 def measured(
     model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
 ) -> Report:
     """What `quantize` would do, with the error of each weight, for which all of them are read."""
-    report = planned(model, scheme, target=target)
-    found = chosen(model, report.scheme, target)
-    work = Rewriting(found.model, report.scheme, target)
-    weights = {weight.name: weight for weight in found.weights}
-    return Report(report.scheme, tuple(_measured(work, weights, entry) for entry in report.entries))
+    work = Rewriting.of(model, Scheme.of(scheme), target)
+    report = _report(work, model)
+    weights = {weight.name: weight for weight in work.weights}
+    return replace(report, entries=tuple(_measured(work, weights, entry) for entry in report.entries))
+
+
+def _report(work: Rewriting, model: ModelProto) -> Report:
+    scheme = work.scheme
+    entries = [_entry(work, weight) for weight in work.weights]
+    entries += [_stays(item.tensor, item.reason) for item in work.left]
+    named = {entry.name for entry in entries}
+    few = f"has fewer elements than the {scheme.smallest:,} that a weight needs here (smallest=1 takes all)"
+    for weight in chosen(model, replace(scheme, smallest=1, include=(), exclude=()), work.target).weights:
+        if as_text(weight.tensor.name) not in named:
+            entries.append(_stays(weight.tensor, few))
+    opsets = None if work.opset_before is None else (work.opset_before, work.opset)
+    return Report(scheme, tuple(entries), opsets)
+
+
+def _stays(tensor: TensorProto, reason: str) -> Entry:
+    size = bytes_of(tensor)
+    return Entry(as_text(tensor.name), type_name(tensor.data_type or 0), tuple(tensor.dims), "", size, size, reason)
 
 
 def _measured(work: Rewriting, weights: Mapping[str, Weight], entry: Entry) -> Entry:

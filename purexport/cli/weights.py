@@ -12,6 +12,33 @@ from typing import Any
 from purexport.cli.errors import UsageError
 
 
+def add_weights(parser: argparse.ArgumentParser) -> None:
+    """The options that name a checkpoint, and how its names and types become the model's."""
+    add = parser.add_argument
+    several = "a checkpoint for the model; of several, the last one with a name counts"
+    add("--weights", action="append", metavar="FILE", help=several)
+    renamed = "rename tensors of the checkpoint to names of the model"
+    add("--rename", action="append", default=[], metavar="OLD=NEW", help=renamed)
+    add("--partial", action="store_true", help="the checkpoint may hold more or less than the model")
+    add("--cast", action="store_true", help="cast floats of the checkpoint to the types of the model")
+
+
+def fill_model(model: Any, args: argparse.Namespace) -> None:
+    """Load the checkpoint that the options name into the model, if they name one.
+
+    Raises as `parse_weights` does, and UsageError for what has no weights.
+    """
+    import torch
+
+    from purexport.weights.model.scripted import fill
+
+    if args.weights and not isinstance(model, torch.nn.Module):
+        raise UsageError("--weights fills a model of torch, and MODEL is none; leave --weights out")
+    checkpoint = parse_weights(model, args)
+    if checkpoint is not None:
+        fill(model, checkpoint)
+
+
 def parse_weights(model: Any, args: argparse.Namespace) -> Any:
     """The value of `weights` for `export`; None if there is none, or if the model has them now.
 

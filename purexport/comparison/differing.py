@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +36,41 @@ class Change:
         return f"its {self.what} is {self.mine}, and {writes} {self.theirs}"
 
 
+_IN_FEWER_BITS = frozenset(
+    {
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
+        *("MatMulInteger", "ConvInteger", "MatMulNBits", "GatherBlockQuantized", "QMoE", "QGemm"),
+    }
+)
+
+
+def in_fewer_bits(file: ps.ModelProto, other: ps.ModelProto | None) -> frozenset[int]:
+    """The places of nodes that read or make numbers in fewer bits, where the other file has floats.
+
+    Such a node is of an operator for quantized numbers that the other file does not have, or makes with a `Cast` what
+    is a tensor of the other file.
+    """
+    theirs = set() if other is None else {node.op_type for node in other.graph.node}
+    tensors = set() if other is None else {item.name for item in other.graph.initializer}
+    return frozenset(
+        place
+        for place, node in enumerate(file.graph.node)
+        if (node.op_type in _IN_FEWER_BITS and node.op_type not in theirs)
+        or (node.op_type == "Cast" and node.output[0] in tensors)
+    )
+
+
 def change_of(
     node: ps.NodeProto,
     other: ps.NodeProto | None,
     constants: Mapping[str, ps.TensorProto],
     others: Mapping[str, ps.TensorProto],
+    made: Container[str] = (),
 ) -> Change | None:
-    """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None."""
+    """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None.
+
+    `made` are names of values that nodes of the file make, and which are no difference of this node.
+    """
     if other is None:
         return Change(PLACE, "a node", "no node")
     if (node.op_type, node.domain or "") != (other.op_type, other.domain or ""):
@@ -56,7 +84,7 @@ def change_of(
         if one is None or another is None or one.SerializeToString() != another.SerializeToString():
             return Change(f"attribute {name!r}", _attribute(one), _attribute(another))
     for name in node.input:
-        if name in constants or name in others:
+        if name in constants or (name in others and name not in made):
             said = _tensors_differ(constants.get(name), others.get(name))
             if said is not None:
                 return Change(f"input {name!r}, a tensor of the file,", *said)

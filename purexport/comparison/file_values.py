@@ -40,15 +40,15 @@ def all_values(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str =
     cannot be run: `failure` says why.
     """
     if by == EVALUATOR or not installed(ONNXRUNTIME):
-        return _evaluated(model, feed)
+        return evaluated(model, feed)
     found = FileValues(ONNXRUNTIME)
     names = [name for node in model.graph.node for name in node.output if name]
     try:
         with Sessions() as sessions:
             results = run(sessions.open(forms.with_outputs(model, names)), feed)
     except Exception as error:  # what onnxruntime raises has no common base
-        found.failure = str(error).partition("\n")[0]
-        return found if by else _evaluated(model, feed, found.failure)
+        found.failure = str(error).strip()
+        return found if by else evaluated(model, feed, found.failure)
     found.values = dict(feed) | {
         name: item for name, item in zip(names, results, strict=True) if isinstance(item, torch.Tensor)
     }
@@ -58,7 +58,7 @@ def all_values(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str =
 def outputs_of(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str = "", level: str = "") -> FileValues:
     """The outputs alone, as a user's session gives them; `level` names one of onnxruntime's levels of optimization."""
     if by == EVALUATOR or not installed(ONNXRUNTIME):
-        every = _evaluated(model, feed)
+        every = evaluated(model, feed)
         every.values = {item.name or "": every.values[item.name or ""] for item in _made(model, every.values)}
         return every
     found = FileValues(ONNXRUNTIME)
@@ -66,7 +66,7 @@ def outputs_of(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str =
         with Sessions() as sessions:
             results = run(sessions.open(model, _at_level(level) if level else None), feed)
     except Exception as error:  # what onnxruntime raises has no common base
-        found.failure = str(error).partition("\n")[0]
+        found.failure = str(error).strip()
         return found
     names = [item.name or "" for item in model.graph.output]
     found.values = {name: item for name, item in zip(names, results, strict=True) if isinstance(item, torch.Tensor)}
@@ -89,7 +89,8 @@ def _at_level(level: str) -> Any:
     return opened
 
 
-def _evaluated(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], failure: str = "") -> FileValues:
+def evaluated(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], failure: str = "") -> FileValues:
+    """The values by our evaluator; `failure` is why onnxruntime did not compute them."""
     found = FileValues(EVALUATOR, dict(feed), "")
 
     def keep(name: str, value: Any) -> None:
@@ -121,7 +122,7 @@ def node_results(
     if isinstance(made, str):
         return made
     part, feed = made
-    found = _evaluated(part, feed)
+    found = evaluated(part, feed)
     return found.failure or {name: found.values[name] for name in wanted if name in found.values}
 
 

@@ -1,14 +1,17 @@
 """The first wrong value, and the node that is to blame for it.
 
-Values are judged in the order of the file's nodes.  The first one that is too far from torch's is wrong, but the fault
-may lie before it: an error that is small at its node can grow.  So the node is found by what is known for certain.
+Values are judged in the order of the file's nodes.  The first one that is too far from the reference's is wrong, but
+the fault may lie before it: an error that is small at its node can grow.  So the node is found by what is certain.
 
 1. The file differs from a new export in a node before the wrong value, or in a tensor that such a node takes, and both
-   nodes compute something else from the same inputs: that node, the first of them.
-2. Otherwise, of the nodes between the wrong value and the last right ones, the first whose result in the runtime is not
-   what our evaluator computes from the same inputs: the runtime.
-3. Otherwise the file does what its nodes say, and these are not what torch computes: the rule of the call, or what the
-   export took for granted.
+   nodes compute something else from the same inputs, by more than the bounds: that node, the first of them.
+2. Otherwise a node that chooses by the order of scores, where the two choices differ by nothing but ties.
+3. Otherwise, if our evaluator computes what torch does, from the reference's values: the first of the nodes between the
+   wrong value and the last right ones whose result in the runtime is not what our evaluator computes from the same
+   inputs.  That is the runtime.  Without torch nobody can tell which of the two is right.
+4. Otherwise the part of the file that departs most by itself (`contributions`): because of what differs from a new
+   export in it, because it has numbers in fewer bits, or because an export writes it so.
+5. Where no part stands out, rounding adds up.
 
 Invariant: a node whose result is right, or that nothing wrong depends on, is never blamed.
 """
@@ -16,87 +19,49 @@ Invariant: a node whose result is right, or that nothing wrong depends on, is ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 import proto_schema as ps
-from proto_schema.graphs.names import free_names
-from purexport.comparison.closeness import Difference, difference
-from purexport.comparison.differing import Change, change_of
-from purexport.comparison.file_values import EVALUATOR, FileValues, node_results
+from purexport.comparison.closeness import difference
+from purexport.comparison.contributions import Contribution, contributions, most, too_far
+from purexport.comparison.differing import TORCH, Change, change_of
+from purexport.comparison.evidence import Evidence, Judged
+from purexport.comparison.file_values import EVALUATOR, node_results
+from purexport.comparison.ties import Ties, ties_before
 from purexport.comparison.torch_values import Anchor
 from purexport.runtime.verification import Tolerance
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One value of the file beside torch's."""
-
-    name: str
-    place: int  # of its node in the file
-    anchor: Anchor
-    difference: Difference
-
-
-@dataclass
-class Evidence:
-    """What is known of one file: its values, what torch has for some of them, and a new export with the same nodes.
-
-    For a file of another exporter `missing` is the first value of torch that it does not have.
-    """
-
-    file: ps.ModelProto
-    found: FileValues
-    anchors: Mapping[str, Anchor]
-    bounds: Tolerance
-    fresh: ps.ModelProto | None = None
-    missing: Anchor | None = None
-    makers: dict[str, int] = field(default_factory=dict)
-    constants: dict[str, ps.TensorProto] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        graph = self.file.graph
-        self.makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-        self.constants = {tensor.name or "": tensor for tensor in graph.initializer}
-
-    def judged(self) -> Iterator[Judged]:
-        """The values that both have, in the order of the file."""
-        outputs = {item.name for item in self.file.graph.output}
-        names = sorted((name for name in self.anchors if name in self.makers), key=self.makers.__getitem__)
-        for name in names:
-            if name in self.found.values:
-                anchor = self.anchors[name]
-                inside = name not in outputs
-                apart = difference(self.found.values[name], anchor.tensor, self.bounds, inside=inside)
-                yield Judged(name, self.makers[name], anchor, apart)
-
-    def behind(self, names: Sequence[str], right: frozenset[str] = frozenset()) -> list[int]:
-        """The places of the nodes that `names` depend on, in order; those behind values in `right` are left out."""
-        places: set[int] = set()
-        todo = [name for name in names if name not in right]
-        while todo:
-            place = self.makers.get(todo.pop())
-            if place is not None and place not in places:
-                places.add(place)
-                todo += [name for name in free_names(self.file.graph.node[place]) if name not in right]
-        return sorted(places)
-
-
-@dataclass(frozen=True)
 class Blamed:
-    """A node, why it is at fault (`file`, `runtime` or `rule`), and what is wrong with it."""
+    """A node, why it is at fault, and what is wrong with it.
+
+    `at_fault` is one of those of `Comparison`.  `nodes` may be at fault, where it is not known which.  `own` is how far
+    the node's part of the file is off by itself, `next_own` the largest of the others.
+    """
 
     place: int
     at_fault: str
     change: Change | None = None
-    nodes: tuple[int, ...] = ()  # that may be at fault, where it is not known which
+    nodes: tuple[int, ...] = ()
+    ties: Ties | None = None
+    own: Contribution | None = None
+    next_own: float = 0.0
+
+    def own_is_wrong(self, wrong: Judged) -> bool:
+        """Whether the part is the one that makes the first wrong value."""
+        return self.own is not None and self.own.judged.name == wrong.name
 
 
-def blamed(evidence: Evidence, wrong: Judged | None, right: frozenset[str]) -> Blamed | None:
+def blamed(
+    evidence: Evidence, judged: Sequence[Judged], wrong: Judged | None, right: frozenset[str], other: str
+) -> Blamed | None:
     """The node at fault for a wrong value; where there is none, for what cannot be computed, or for the outputs.
 
-    `right` are the values that are what torch computes.
+    `judged` are the values that both sides have, `right` those that are what the reference has, and `other` says what
+    that is.
     """
     if wrong is not None:
         roots = [wrong.name]
@@ -106,23 +71,53 @@ def blamed(evidence: Evidence, wrong: Judged | None, right: frozenset[str]) -> B
     unknown = not roots
     if unknown:  # no value is wrong: the runtime refuses what our evaluator computes, or optimizes it wrongly
         roots = [item.name or "" for item in evidence.file.graph.output]
-    places = evidence.behind(roots)
+    outputs = [item.name or "" for item in evidence.file.graph.output]
+    suspects = evidence.behind(roots, right)
+    coded = not evidence.quantizing.isdisjoint(suspects)
+    places = evidence.behind(outputs if coded else roots)  # what a quantization costs is no fault: others come first
     changed = _changed(evidence, places)
     if changed is None and unknown and evidence.found.failure:
         changed = _changed(evidence, places, any_change=True)
     if changed is not None or unknown:
         return changed
-    suspects = evidence.behind(roots, right)
-    place = evidence.makers[roots[0]]
     if wrong is None:
-        return Blamed(place, "file", nodes=tuple(suspects))
-    if evidence.found.by != EVALUATOR:
+        return Blamed(evidence.makers[roots[0]], "file", nodes=tuple(suspects))
+    ties = ties_before(evidence, suspects, wrong.name)
+    if ties is not None:
+        return Blamed(ties.place, "ties", nodes=(ties.place,), ties=ties)
+    parts = contributions(evidence, judged, outputs if coded else [wrong.name])
+    own = next((item for item in parts if item.judged.name == wrong.name), None)
+    sound = own is not None and not own.is_too_far  # our evaluator computes what the reference is
+    if sound and evidence.found.by != EVALUATOR:
         for suspect in suspects:
             if _computed_otherwise(evidence, suspect):
-                return Blamed(suspect, "runtime")
-    if evidence.missing is not None:
+                return Blamed(suspect, "runtime" if other == TORCH else "disputed")
+    if evidence.missing is not None and not sound and not coded:
         return Blamed(_likely(evidence, evidence.missing, suspects), "file", nodes=tuple(suspects))
-    return Blamed(place, "rule" if evidence.fresh is not None else "file", nodes=tuple(suspects))
+    return by_contribution(evidence, parts) or Blamed(
+        evidence.makers[wrong.name],
+        "rounding" if sound else "rule" if evidence.fresh is not None else "file",
+        nodes=tuple(suspects),
+        own=max(parts, key=lambda item: item.error, default=None),
+    )
+
+
+def by_contribution(evidence: Evidence, parts: Sequence[Contribution]) -> Blamed | None:
+    """The part that departs most by itself, and why; None where none stands out."""
+    found = most(parts)
+    coded = [item for item in parts if not evidence.quantizing.isdisjoint(item.nodes)]
+    if coded and (found is None or found in coded):
+        found = max(coded, key=lambda item: item.error)
+    if found is None:
+        return None
+    next_own = max((item.error for item in parts if item is not found), default=0.0)
+    place = found.judged.place
+    if not evidence.quantizing.isdisjoint(found.nodes):
+        return Blamed(place, "quantization", nodes=found.nodes, own=found, next_own=next_own)
+    for at, change, _ in _changes(evidence, found.nodes):
+        return Blamed(at, "file", change, found.nodes, own=found, next_own=next_own)
+    at_fault = "rule" if evidence.fresh is not None else "file"
+    return Blamed(place, at_fault, nodes=found.nodes, own=found, next_own=next_own)
 
 
 def _likely(evidence: Evidence, missing: Anchor, suspects: Sequence[int]) -> int:
@@ -151,34 +146,52 @@ def _is_tensor(evidence: Evidence, names: Sequence[str]) -> bool:
     return all(kind is None or kind.tensor_type is not None for kind in kinds)
 
 
-def _changed(evidence: Evidence, places: Sequence[int], *, any_change: bool = False) -> Blamed | None:
-    """The first node that is not the one of a new export, and that computes something else, or with `any_change`."""
+def _changes(evidence: Evidence, places: Sequence[int]) -> Iterator[tuple[int, Change, ps.NodeProto | None]]:
+    """The nodes that are not those of a new export: place, what differs, and the node of the export."""
     if evidence.fresh is None:
-        return None
+        return
     counterparts = {next(iter(node.output), ""): node for node in evidence.fresh.graph.node}
     constants = {tensor.name or "": tensor for tensor in evidence.fresh.graph.initializer}
-    values = evidence.found.values
     for place in places:
         node = evidence.file.graph.node[place]
         other = counterparts.get(next(iter(node.output), ""))
-        change = change_of(node, other, evidence.constants, constants)
-        if change is None:
-            continue
-        if other is None or any_change:
+        change = change_of(node, other, evidence.constants, constants, evidence.makers)
+        if change is not None:
+            yield place, change, other
+
+
+def _changed(evidence: Evidence, places: Sequence[int], *, any_change: bool = False) -> Blamed | None:
+    """The first changed node that computes something else by more than the bounds, or with `any_change` the first."""
+    values = evidence.found.values
+    fresh = evidence.fresh
+    if fresh is None:
+        return None
+    constants = {tensor.name or "": tensor for tensor in fresh.graph.initializer}
+    for place, change, other in _changes(evidence, places):
+        if any_change:
             return Blamed(place, "file", change)
-        mine = node_results(evidence.file, node, values, evidence.constants)
-        theirs = node_results(evidence.fresh, other, values, constants)
-        if isinstance(mine, str) or isinstance(theirs, str) or _differ(mine, theirs):
+        if other is None or place in evidence.quantizing or _reads_codes(evidence, place, change):
+            continue
+        mine = node_results(evidence.file, evidence.file.graph.node[place], values, evidence.constants)
+        theirs = node_results(fresh, other, values, constants)
+        if isinstance(mine, str) or isinstance(theirs, str) or _differ(mine, theirs, evidence.bounds):
             return Blamed(place, "file", change)
     return None
 
 
-def _differ(mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> bool:
+def _reads_codes(evidence: Evidence, place: int, change: Change) -> bool:
+    """Whether a node is another one because it reads what is made of numbers in fewer bits."""
+    names = evidence.file.graph.node[place].input
+    made = any(evidence.makers.get(name) in evidence.quantizing for name in names)
+    return made and change.what in ("operator", "list of inputs")
+
+
+def _differ(mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], bounds: Tolerance) -> bool:
     for name, tensor in theirs.items():
         other = mine.get(name)
-        if other is None or other.dtype != tensor.dtype or other.shape != tensor.shape:
+        if other is None or other.dtype != tensor.dtype:
             return True
-        if not torch.equal(torch.nan_to_num(other.double()), torch.nan_to_num(tensor.double())):
+        if too_far(difference(other, tensor, bounds, inside=True), tensor):
             return True
     return False
 
@@ -190,7 +203,7 @@ def _computed_otherwise(evidence: Evidence, place: int) -> bool:
     if isinstance(results, str):
         return False
     return any(
-        not difference(evidence.found.values[name], tensor, evidence.bounds, inside=True).close
+        too_far(difference(evidence.found.values[name], tensor, evidence.bounds, inside=True), tensor)
         for name, tensor in results.items()
         if name in evidence.found.values
     )

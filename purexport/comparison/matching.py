@@ -28,6 +28,17 @@ def alike(file: ps.ModelProto, fresh: ps.ModelProto) -> float:
     return sum(item in mine for item in theirs) / max(len(theirs), len(mine), 1)
 
 
+def shared(file: ps.ModelProto, fresh: ps.ModelProto, quantizing: frozenset[int]) -> float:
+    """Which part of the nodes of `fresh` the file has under the same name, whatever else it has.
+
+    A node in fewer bits, as a `MatMulNBits`, counts as the one whose result it makes.
+    """
+    mine = {_identity(node) for node in file.graph.node}
+    coded = {next(iter(file.graph.node[place].output), "") for place in quantizing}
+    theirs = [_identity(node) for node in fresh.graph.node]
+    return sum(item in mine or item[1] in coded for item in theirs) / max(len(theirs), 1)
+
+
 def _identity(node: ps.NodeProto) -> tuple[str, str]:
     return node.op_type or "", next(iter(node.output), "")
 

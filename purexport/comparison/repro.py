@@ -18,8 +18,9 @@ import torch
 import proto_schema as ps
 from proto_schema.commit import replacing
 from purexport import dtypes
+from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.file_values import as_array, node_results, part_of
-from purexport.comparison.located import Blamed, Evidence, Judged
+from purexport.comparison.located import Blamed
 from purexport.errors import ExportError
 
 SCRIPT = '''\

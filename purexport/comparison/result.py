@@ -12,7 +12,9 @@ import proto_schema as ps
 from proto_schema.notebook import table
 from purexport.comparison.closeness import Difference
 from purexport.comparison.differing import TORCH
-from purexport.comparison.located import Blamed, Evidence, Judged
+from purexport.comparison.evidence import Evidence, Judged
+from purexport.comparison.located import Blamed
+from purexport.comparison.measures import Measures, numbers_table
 from purexport.comparison.repro import write_levels, write_reproducer
 from purexport.errors import ExportError
 
@@ -22,10 +24,11 @@ _MOST_ROWS = 20  # outputs in a notebook
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the file beside torch's result."""
+    """An output of the file beside torch's result; `measures` is None where shapes differ."""
 
     name: str
     difference: Difference
+    measures: Measures | None = None
 
 
 @dataclass
@@ -38,9 +41,13 @@ class Comparison:
 
       file          the node is not what an export of this model writes, or not what torch computes
       rule          the file is what an export writes, and torch computes something else
-      runtime       the runtime does not compute what the node says
-      optimization  the runtime does, but not with its optimizations
+      runtime       the runtime does not compute what the node says; our evaluator and torch agree against it
+      disputed      the same without torch: the runtime and our evaluator differ
+      optimization  the runtime computes what the nodes say, but not with its optimizations
       capture       the model computes something else than what was recorded of it
+      ties          scores tie before a node that chooses by their order; either choice is right
+      quantization  the node works with numbers in fewer bits
+      rounding      no node stands out, and small differences add up
 
     `first_wrong` is the first value that differs, `call` torch's operator behind it, `source` the module and line of
     the model.  `judged` are the values inside that both have, in the order of the file; it is empty where the outputs
@@ -127,7 +134,9 @@ class Comparison:
             "runtime": self.runtime,
             "compared_with": self.other,
             "failure": self.failure,
-            "outputs": [{"name": item.name, **_facts(item.difference)} for item in self.outputs],
+            "outputs": [
+                {"name": item.name, **_facts(item.difference), **_numbers(item.measures)} for item in self.outputs
+            ],
             "compared_values": self.values,
             "node": self.node_name,
             "op_type": self.op_type,
@@ -141,7 +150,8 @@ class Comparison:
 
     def as_text(self) -> str:
         """The report for people: the outputs, the node to blame, and how the error grows by module."""
-        return "\n".join([*self.summary(), *([] if self.agrees else self._growth())])
+        rows = [(item.name, item.measures) for item in self.outputs if item.measures is not None]
+        return "\n".join([*self.summary(), *numbers_table(rows), *([] if self.agrees else self._growth())])
 
     def summary(self) -> list[str]:
         """The lines of the report without how the error grows."""
@@ -149,14 +159,14 @@ class Comparison:
             most = max((item.difference.error for item in self.outputs), default=0.0)
             count = f"{len(self.outputs):,} output{'' if len(self.outputs) == 1 else 's'}"
             return [f"the file agrees with {self.other} in {self.runtime}: {count}, largest relative error {most:.1e}"]
-        lines = [f"the file cannot be run: {self.failure}"] if self.failure else []
+        lines = [f"the file cannot be run: {_indented(self.failure)}"] if self.failure else []
         lines += [
             f"output {item.name!r} is wrong in {self.runtime}: {item.difference.against(self.other)}"
             for item in self.outputs
             if not item.difference.close
         ]
         if self.why:
-            lines.append(f"at fault: {self.cause}")
+            lines.append(f"at fault: {_indented(self.cause)}")
         if self.first_wrong is not None:
             lines.append(
                 f"  first wrong value: {self.first_wrong.name!r}, {self.first_wrong.difference.against(self.other)}"
@@ -204,11 +214,23 @@ _FAULTS = {
     "runtime": "the runtime, in node",
     "optimization": "an optimization of the runtime, around node",
     "rule": "what the export made, up to node",
+    "disputed": "the runtime or our evaluator, in node",
+    "ties": "neither side: ties before node",
+    "quantization": "the quantization, most in node",
 }
 
 
 def _said(difference: Difference, other: str) -> str:
     return f"relative error {difference.error:.1e}" if difference.close else difference.against(other)
+
+
+def _indented(text: str) -> str:
+    """A text of several lines, as those of a runtime are, below its first one."""
+    return text.replace("\n", "\n    ")
+
+
+def _numbers(found: Measures | None) -> dict[str, Any]:
+    return {} if found is None else {name: _number(value) for name, value in found.as_dict().items()}
 
 
 def _facts(difference: Difference) -> dict[str, Any]:

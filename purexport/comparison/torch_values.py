@@ -19,6 +19,7 @@ from purexport.aten.names import operator_of, packet_of
 from purexport.graph import ir
 
 _NUMBER = (bool, int, float)
+_NUMBERS = ("number", "int", "float", "bool")  # types of the schemas
 _MOST_STEPS = 100_000  # of a loop; one that runs longer has no value here
 
 
@@ -106,7 +107,16 @@ def _results(call: Call, known: dict[Value, Any]) -> Any:
     if operator is None:
         raise LookupError(call.target)
     tensors = {name: _as_parameter(call.outputs, name, item) for name, item in given.items()}
-    return operator(**tensors)
+    schema = getattr(operator, "_schema", None)
+    numbers = {item.name for item in schema.arguments if str(item.type) in _NUMBERS} if schema is not None else ()
+    return operator(
+        **{name: item.item() if name in numbers and _is_number(item) else item for name, item in tensors.items()}
+    )
+
+
+def _is_number(item: Any) -> bool:
+    """Whether a number is recorded as a tensor, as a number that follows from data is."""
+    return isinstance(item, torch.Tensor) and item.dim() == 0
 
 
 def _as_parameter(outputs: Sequence[Value], name: str, item: Any) -> Any:

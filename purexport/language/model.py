@@ -225,7 +225,8 @@ def _written(
         one_buffer = takes_one_buffer(program, decoder)
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
-    fewer = None if bits is None else quantized(program, bits)
+    fewer = None if bits is None else quantized(program, bits, opset_version)
+    report.opset = program.report.opset
     remarks += [] if fewer is None else fewer.remarks
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)

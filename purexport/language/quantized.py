@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 import proto_schema as ps
-from proto_schema.quantization import dequantized, planned, quantize
-from purexport.errors import ExportError
+from proto_schema.quantization import dequantized, planned
 from purexport.language.checked import Run, bound_of, check_steps, compared
 from purexport.language.step import Decoder
 from purexport.options import Quantization, quantization_of
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import Sessions, exact_session_of, run
+from purexport.stages.quantize import quantize_weights
 
 _ROUNDED = 0.1  # of the largest logit, where a kernel rounds to int8; codes that are read wrongly are far beyond it
 
@@ -77,15 +77,11 @@ class Quantized:
         return self.asked.scheme.kind.bits == 2 and any(node.op_type == "QMoE" for node in nodes)
 
 
-def quantized(program: ONNXProgram, asked: Quantization) -> Quantized:
+def quantized(program: ONNXProgram, asked: Quantization, opset_version: int | None) -> Quantized:
     """Gives the program its weights in fewer bits.  Raises ExportError for what cannot be done."""
     before = program.model_proto
-    try:
-        after = quantize(before, asked.scheme, target=asked.target)
-    except ValueError as error:
-        raise ExportError(f"quantize: {error}", code="wrong-option") from error
-    program.model_proto = after
-    return Quantized(asked, before, after)
+    quantize_weights(program, asked, opset_version)
+    return Quantized(asked, before, program.model_proto)
 
 
 class _Alike:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from proto_schema.onnx import ModelProto
+from proto_schema.version_converter import opset
 from purexport.compat.past_options import arguments_of
 from purexport.errors import ExportError
 from purexport.frontends.core.mode import copied
@@ -40,19 +41,42 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
     asked = run.options.quantization
     if asked is None:
         return program
-    from proto_schema.quantization import quantize
-
     run.progress.at("quantize")
     before = program.model_proto
     if asked.activations is not None:
         return _calibrated(run, program, asked)
-    try:
-        program.model_proto = quantize(before, asked.scheme, target=asked.target)
-    except ValueError as error:
-        raise ExportError(f"quantize: {error}", code="wrong-option") from error
+    quantize_weights(program, asked, run.options.opset_version)
     if run.options.verifies:
         _verify(run, program, before, asked)
     return program
+
+
+def quantize_weights(program: ONNXProgram, asked: Quantization, opset_version: int | None) -> None:
+    """Give the program its weights in fewer bits; `opset_version` is what the user asked for.
+
+    Without one the opset rises where a weight needs a later one, and the report says so. Raises ExportError for a
+    weight that cannot be quantized as asked.
+    """
+    from proto_schema.quantization import quantize
+
+    before = opset(program.model_proto)
+    try:
+        made = quantize(program.model_proto, asked.scheme, target=asked.target)
+    except ValueError as error:
+        raise ExportError(f"quantize: {error}", code="wrong-option") from error
+    after = opset(made)
+    if after != before:
+        if opset_version is not None:
+            raise ExportError(
+                f"quantize: {asked.scheme.type} needs opset {after} for a weight of this model, and opset_version="
+                f"{opset_version} was asked for; give {after} or none",
+                code="wrong-option",
+            )
+        program.report.opset = after
+        program.report.warnings.append(
+            f"quantize: the file has opset {after} instead of {before}, which lacks {asked.scheme.type} for a weight"
+        )
+    program.model_proto = made
 
 
 def _calibrated(run: Run, program: ONNXProgram, asked: Quantization) -> ONNXProgram:

@@ -72,19 +72,18 @@ def test_a_dry_run_tells_errors_and_writes_nothing(folder: Path, capsys: pytest.
     assert main(["quantize", "m.onnx", "--type", "uint4", "--exclude", "d*", "--dry-run", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     left, taken = sorted(facts["entries"], key=lambda row: str(row["name"]))
-    assert left["form"] == "" and left["reason"] == "is left out by the patterns" and left["error"] is None
+    assert left["form"] == "" and left["reason"] == "is left out by --include and --exclude" and left["error"] is None
     assert taken["form"] == "DequantizeLinear" and 0.05 < taken["error"] < 0.1
     assert facts["after"] == taken["after"] + left["before"] < facts["before"]
     assert sorted(os.listdir(folder)) == before
 
 
-def test_an_opset_without_the_type(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4"]) == 2
-    said = capsys.readouterr().err
-    assert "nvfp4 in blocks needs opset 23" in said and "(--opset 23)" in said
-    assert not (folder / "q.onnx").exists()
-    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4", "--opset", "23"]) == 0
-    assert ps.load("q.onnx").opset_import[0].version == 23
+def test_an_opset_without_the_type_is_raised(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "opset 21 -> 23, the first that has nvfp4 for these weights"
+    assert [item.version for item in ps.load("q.onnx").opset_import] == [23]
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4", "--opset", "24", "--force"]) == 0
+    assert "opset 21 ->" not in capsys.readouterr().out and ps.load("q.onnx").opset_import[0].version == 24
     assert main(["quantize", "m.onnx", "-o", "w.onnx", "--opset", "99"]) == 2
     assert "99" in capsys.readouterr().err and not (folder / "w.onnx").exists()
 
@@ -132,3 +131,51 @@ def test_mistakes_of_calibration(words: list[str], text: str, capsys: pytest.Cap
     assert main(["quantize", "m.onnx", "-o", "q.onnx", *words]) == 2
     assert text in " ".join(capsys.readouterr().err.split())
     assert not os.path.exists("q.onnx")
+
+
+MISTAKES = [
+    (["--type", "int3"], "there is no --type 'int3'; it can be int4"),
+    (["--block-size", "7"], "--block-size is a power of two from 16 on, or 0 for"),
+    (["--type", "nvfp4", "--clip"], "leave --symmetric, --zero-points and --clip out"),
+    (["--accuracy-level", "7"], "--accuracy-level is 0 to 4"),
+    (["--activations", "int8", "--calibrate", ".", "--clip"], "--clip is of weights alone; leave it out with"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), MISTAKES)
+def test_mistakes_are_told_in_options(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", *words]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_stays_is_told_in_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those that are small, and a weight that holds a NaN."""
+    weights = {
+        "conv": np.ones((8, 64, 3, 3), np.float32),
+        "table": np.ones((40, 40), np.float32),
+        "small": np.ones((4, 8), np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "conv"], ["a"]),
+        helper.make_node("Gather", ["table", "i"], ["b"]),
+        helper.make_node("MatMul", ["c", "small"], ["d"]),
+    ]
+    tensors = [ps.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", [], [], tensors)
+    ps.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "s.onnx")
+    capsys.readouterr()
+    assert main(["quantize", "s.onnx", "--dry-run"]) == 0
+    *rows, total = capsys.readouterr().out.splitlines()
+    assert [row.partition("stays: it ")[2] for row in rows] == [
+        "is read by Conv, which has no int4 in blocks (--type int8 takes it)",
+        "is a table of embeddings (--embeddings takes it)",
+        "has fewer elements than the 1,024 that a weight needs here (--smallest 1 takes all)",
+    ]
+    assert total.startswith("0 of 3 to int4: ")
+    assert main(["quantize", "s.onnx", "--dry-run", "--smallest", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 of 3 to int4: ")
+    weights["table"][3, 3] = np.nan
+    graph.initializer[1].CopyFrom(ps.numpy_helper.from_array(weights["table"], "table"))
+    ps.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "n.onnx")
+    assert main(["quantize", "n.onnx", "-o", "q.onnx", "--embeddings"]) == 2
+    assert "leave it out by --exclude 'table'" in capsys.readouterr().err

@@ -267,7 +267,7 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["infer", "none.onnx", "-o", "out.onnx"], "none.onnx: No such file"),
     (["quantize", "none.onnx"], "say where to write the result"),
     (["quantize", "none.onnx", "-o", "out.onnx"], "none.onnx: No such file"),
-    (["quantize", "none.onnx", "-o", "out.onnx", "--type", "int3"], "there is no quantization 'int3'; it can be int4"),
+    (["quantize", "none.onnx", "-o", "out.onnx", "--type", "int3"], "there is no --type 'int3'; it can be int4"),
     (["quantize", "none.onnx", "-o", "out.onnx", "--block-size", "20"], "a power of two from 16 on"),
     (["quantize", "none.onnx", "-o", "out.onnx", "--threads", "0"], "--threads 0: at least one"),
     (["run"], "required: FILE"),

@@ -249,7 +249,10 @@ def test_a_model_that_computes_something_else_while_it_is_captured() -> None:
     x = torch.ones(3)
     found = purexport.compare(Asks(), (x,), data_of_model(Asks(), x))
     assert (found.at_fault, found.node) == ("capture", None)
-    with pytest.raises(purexport.VerificationError, match="or asks whether it is being exported"):
+    with pytest.raises(
+        purexport.VerificationError,
+        match=r"from the model's own code \(Asks\) on, at .*asks whether",
+    ):
         purexport.export(Asks(), (x,), verify=True)
 
 
@@ -335,6 +338,11 @@ from torch import nn
 class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 3), nn.LayerNorm(3))
+
+
+class Two(nn.Module):
+    def forward(self, a, b):
+        return a - 2 * b
 """
 
 
@@ -346,8 +354,14 @@ def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert main(["export", "net.py:Net", *spec, "-o", "net.onnx"]) == 0
     Path("bad.onnx").write_bytes(changed(Path("net.onnx").read_bytes(), "LayerNormalization", epsilon))
     np.save("x.npy", np.ones((2, 4), np.float32))
+    heavy = {"0.weight": np.full((3, 4), 0.5), "0.bias": np.zeros(3), "1.weight": np.ones(3), "1.bias": np.ones(3)}
+    np.savez("w.npz", **{name: array.astype(np.float32) for name, array in heavy.items()})
+    assert main(["export", "net.py:Net", *spec, "--weights", "w.npz", "-o", "heavy.onnx"]) == 0
+    two = ("--input", "a=float32[2,4]", "--input", "b=float32[4]")
+    assert main(["export", "net.py:Two", *two, "-o", "two.onnx"]) == 0
     capsys.readouterr()
     for line, status, said in (
+        (("net.py:Two", "two.onnx", *two[2:], *two[:2]), 0, "the file agrees with torch in onnxruntime: 1 output"),
         (("net.py:Net", "net.onnx", *spec), 0, "the file agrees with torch in onnxruntime: 1 output, largest relative"),
         (("net.onnx", "net.onnx", "--input", "x=@x.npy"), 0, "the file agrees with the first file in onnxruntime"),
         (("net.py:Net", "bad.onnx", *spec), 1, "at fault: node '1/LayerNormalization' (LayerNormalization): its attr"),
@@ -356,7 +370,12 @@ def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         (("net.py:Net", "bad.onnx", *spec, "--repro", "out"), 1, "wrote out/run.py"),
         (("net.py:Net", "bad.onnx"), 2, "say what to compare on, as in --input"),
         (("net.py:Net", "none.onnx", *spec), 2, "none.onnx"),
-        (("net.onnx", "bad.onnx", "--input", "y=float32[2,4]"), 2, "'y'"),
+        (("net.onnx", "bad.onnx", "--input", "y=float32[2,4]"), 2, "there is no input 'y'; the inputs are 'x'"),
+        (("net.py:Net", "bad.onnx", "--input", "inptu=float32[2,4]"), 2, "are 'x', 'input'; did you mean 'input'?"),
+        (("net.onnx", "bad.onnx", *spec, "--weights", "w.npz"), 2, "--weights fills a model of torch"),
+        (("net.py:Net", "net.onnx", *spec, "--weights", "w.npz"), 1, "its input '0.weight', a tensor of the file, is "),
+        (("net.py:Net", "heavy.onnx", *spec, "--weights", "w.npz"), 0, "the file agrees with torch"),
+        (("net.py:Net", "net.onnx", "--input", "x=float32[3,4]"), 1, "    Please fix either the inputs/outputs or"),
     ):
         assert main(["compare", *line]) == status, line
         answer = capsys.readouterr()

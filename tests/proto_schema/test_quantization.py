@@ -435,25 +435,52 @@ def test_mistakes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "opset", "text"),
-    [
-        (
-            "int4",
-            20,
-            "int4 in blocks needs opset 21, where DequantizeLinear has it, and the model has opset 20; export",
-        ),
-        ("int8", 12, "int8 needs opset 13"),
-        ("int2", 24, "int2 in blocks needs opset 25"),
-        ("mxfp4", 23, "mxfp4 needs opset 24"),
-        ("nvfp4", 22, "nvfp4 in blocks needs opset 23"),
-    ],
+    ("kind", "opset", "later"),
+    [("int4", 20, 21), ("int8", 12, 13), ("int2", 24, 25), ("mxfp4", 23, 24), ("nvfp4", 22, 23), ("int8", 13, 13)],
 )
-def test_an_opset_that_lacks_the_type(kind: str, opset: int, text: str) -> None:
-    source = product(np.ones((32, 32), np.float32), opset)
-    with pytest.raises(ValueError, match=text):
-        quantize(source, kind)
+def test_an_opset_that_lacks_the_type_is_raised(kind: str, opset: int, later: int) -> None:
+    source = product(RNG.standard_normal((32, 32)).astype(np.float32), opset)
+    before = ps.dumps(source)
+    made, report = quantize(source, kind), planned(source, kind)
+    assert [item.version for item in made.opset_import] == [later] and ps.dumps(source) == before
+    assert report.opsets == (None if later == opset else (opset, later))
+    assert (f"opset {opset} -> {later}, the first that has {kind}" in str(report)) is (later != opset)
+    meant = ps.quantization.dequantized(source, kind)
+    assert [item.version for item in meant.opset_import] == [later]
     if kind == "int4":
-        assert quantize(source, kind, target="onnxruntime").ir_version == 10
+        x = RNG.standard_normal((3, 32)).astype(np.float32)
+        found = [ps.reference.ReferenceEvaluator(item).run(None, {"x": x})[0] for item in (made, meant)]
+        np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
+        kept = quantize(source, kind, target="onnxruntime")
+        assert (kept.ir_version, kept.opset_import[0].version) == (10, 20)
+
+
+def test_a_model_that_cannot_be_converted() -> None:
+    source = product(np.ones((32, 32), np.float32), 20)
+    assert source.graph is not None
+    source.graph.node.append(helper.make_node("Nope", ["x"], ["z"]))
+    text = (
+        "int4 in blocks needs opset 21 for the weight 'w', and the model, which has opset 20, cannot be converted: "
+        "cannot convert to opset 21: the Nope that makes .*; choose target='onnxruntime', which needs no later one"
+    )
+    with pytest.raises(ValueError, match=text):
+        quantize(source, "int4")
+    with pytest.raises(ValueError, match="cannot be converted") as caught:
+        quantize(source, {"type": "nvfp4"}, target="onnxruntime")
+    assert "choose target" not in str(caught.value)
+
+
+def test_nothing_that_stays_is_silent() -> None:
+    """Small weights are named, and a model without a weight says so."""
+    small = planned(product(np.ones((8, 8), np.float32)), "int4")
+    assert [entry.reason for entry in small.entries] == [
+        "has fewer elements than the 1,024 that a weight needs here (smallest=1 takes all)"
+    ]
+    none = planned(model([helper.make_node("Relu", ["x"], ["y"])], {}, ["n"], 21), "int4")
+    assert str(none) == (
+        "0 of 0 to int4: 0 B -> 0 B; no MatMul, Gemm, Conv, Gather or MoE reads a float tensor of two axes or more "
+        "that the file holds"
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

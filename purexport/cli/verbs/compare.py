@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import proto_schema as ps
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
+from purexport.cli.nearest import meant
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import InputSpec, parse_input, parse_kwargs
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe_lines
+from purexport.cli.weights import add_weights, fill_model
 from purexport.inspect.errors import Apart, Errors
 from purexport.inspect.html import html
 
@@ -28,10 +32,11 @@ examples:
   purexport compare net.py:Net net.onnx --input x=float32[1,3,224,224]
   purexport compare net.py:Net net.onnx --example net.py:step --repro repro
   purexport compare net.py:Net net.onnx --example net.py:step --html net.html
+  purexport compare net.py:Net net.onnx --weights net.safetensors --input x=float32[1,3,224,224]
   purexport compare net.onnx converted.onnx --input x=float32[1,3,224,224]
   purexport compare net.onnx net.onnx --input x=@image.npy      our evaluator beside ONNX Runtime
 
---input and --example are written as for `purexport export`.
+--input, --example and --weights are written as for `purexport export`.
 """
 
 
@@ -41,9 +46,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "compare",
         help="find where a file differs from the model: the first wrong node, and torch's line behind it",
         description="Run a model in torch and its file in ONNX Runtime, or in our evaluator where that is missing.\n"
-        "Where an output differs, name the node at fault, torch's line behind it, and how the error grows;\n"
-        "the exit status is then 1. MODEL can also be another file, which our evaluator runs. Files of\n"
-        "other exporters are matched by their values.",
+        "Print how far each output is off. Where one differs, name the node at fault, torch's line behind\n"
+        "it, and how the error grows; the exit status is then 1. MODEL can also be another file, which our\n"
+        "evaluator runs. Files of other exporters are matched by their values.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
@@ -56,6 +61,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add(
         "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
     )
+    add_weights(parser)
     add("--repro", metavar="FOLDER", help="write a reproducer: a model of the node at fault, its inputs, a script")
     add("--html", metavar="PAGE", help="write a page with the graph, in which nodes have the color of their error")
     add_force(parser)
@@ -79,6 +85,9 @@ def run(args: argparse.Namespace) -> int:
         judge(args.html, "page", _read_files(args, specs), args.force)
     files = args.source.endswith(".onnx") or os.path.isfile(args.source)
     model: Any = args.source if files else load_model(args.source)
+    fill_model(model, args)
+    if not files:
+        specs = _in_order(specs, model, args.file)
     generator = torch.Generator().manual_seed(0)
     inputs: Any = tuple(spec.make(generator) for spec in specs)
     if args.example:
@@ -101,6 +110,33 @@ def run(args: argparse.Namespace) -> int:
         lines.append(f"wrote {page.file}, {size_text(page.bytes)}; open it in a browser")
     report_stream("").write((json.dumps(facts, indent=2) if args.json else safe_lines("\n".join(lines))) + "\n")
     return 0 if found.agrees else 1
+
+
+def _in_order(specs: Sequence[InputSpec], model: Any, file: str) -> list[InputSpec]:
+    """The inputs in the file's order where they have its names; names of the model's parameters stay as they are.
+
+    Raises UsageError for a name that neither has.
+    """
+    import torch
+
+    graph = ps.load(file).graph or ps.GraphProto()
+    held = {tensor.name for tensor in graph.initializer}
+    names = [item.name or "" for item in graph.input if item.name not in held]
+    called = model.forward if isinstance(model, torch.nn.Module) else model
+    try:
+        parameters = list(inspect.signature(called).parameters)
+    except (TypeError, ValueError):  # a script has none that Python can read
+        parameters = []
+    known = [*names, *(name for name in parameters if name not in names)]
+    for spec in specs:
+        if spec.name not in known:
+            there = ", ".join(map(repr, known)) or "none"
+            raise UsageError(
+                f"--input {spec.name}: there is no such input; the inputs are {there}{meant(spec.name, known)}"
+            )
+    if {spec.name for spec in specs} == set(names):
+        return sorted(specs, key=lambda spec: names.index(spec.name))
+    return list(specs)
 
 
 def _errors(found: Comparison) -> Errors:
@@ -136,4 +172,5 @@ def _read_files(args: argparse.Namespace, specs: Sequence[InputSpec]) -> list[st
         *(file for name in models for file in files_of(name)),
         *code,
         *(str(spec.file) for spec in specs if spec.file),
+        *(args.weights or ()),
     ]

@@ -20,7 +20,7 @@ from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
 from purexport.cli.streams import add_force, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
-from purexport.cli.weights import parse_weights
+from purexport.cli.weights import add_weights, parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
 from purexport.progress.bar import shown
 
@@ -94,21 +94,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--target", default="onnx", metavar="TEXT", help='onnx, "onnx; onnxruntime==1.20", or onnxruntime')
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help=_DYNAMIC_HELP)
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
-    add(
-        "--weights",
-        action="append",
-        metavar="FILE",
-        help="a checkpoint for the model; of several, the last one with a name counts",
-    )
-    add(
-        "--rename",
-        action="append",
-        default=[],
-        metavar="OLD=NEW",
-        help="rename tensors of the checkpoint to names of the model",
-    )
-    add("--partial", action="store_true", help="the checkpoint may hold more or less than the model")
-    add("--cast", action="store_true", help="cast floats of the checkpoint to the types of the model")
+    add_weights(parser)
     add(
         "--meta", action="store_true", help="make the model without memory for weights; --weights must have all of them"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
@@ -51,6 +53,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--include", metavar="PATTERN", action="append", default=[], help="only weights whose names match")
     add("--exclude", metavar="PATTERN", action="append", default=[], help="leave out weights whose names match")
     add("--embeddings", action="store_true", help="also quantize tables that only Gather reads")
+    add("--smallest", metavar="N", type=int, default=1024, help="elements that a weight has at least (default: 1024)")
     add("--clip", action="store_true", help="search for the range of each block with the smallest squared error")
     add("--opset", metavar="N", type=int, help="convert the model to this opset first, if its own lacks the type")
     add(
@@ -75,6 +78,41 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Quantize, write, report."""
+    try:
+        return _run(args)
+    except ValueError as error:
+        if type(error) is not ValueError:  # those of a file that cannot be read
+            raise
+        raise UsageError(_in_options(str(error))) from error
+
+
+_OPTIONS = {
+    r"\bembeddings=True": "--embeddings",
+    r"\bsmallest=(\d+)": r"--smallest \1",
+    r"\btype='(\w+)'": r"--type \1",
+    r"\btarget='(\w+)'": r"--target \1",
+    r"\bthe target onnxruntime\b": "--target onnxruntime",
+    r"\b(?:with )?exclude=": "by --exclude ",
+    r"\bleave symmetric and clip out": "leave --symmetric, --zero-points and --clip out",
+    r"\bleave the type out": "leave --type out",
+    r"\bleave activations out": "leave --activations out",
+    r"\bthere is no quantization\b": "there is no --type",
+    r"\ba pattern of include\b": "a pattern of --include",
+    r"\bthe patterns\b": "--include and --exclude",
+    r"\binline_local_functions(?= brings)": "in Python proto_schema.inliner.inline_local_functions",
+    r"(?<!-)\b(block_size|accuracy_level|embeddings|symmetric|clip|smallest|percentile)(?= is\b)": r"--\1",
+}
+"""The words of Python's arguments in errors and reasons, and those of the options."""
+
+
+def _in_options(text: str) -> str:
+    """A hint in the words of the command line."""
+    for words, option in _OPTIONS.items():
+        text = re.sub(words, option, text)
+    return re.sub(r"--[a-z]+_[a-z]+", lambda found: found[0].replace("_", "-"), text)
+
+
+def _run(args: argparse.Namespace) -> int:
     from proto_schema.quantization import Scheme, measured, planned, quantize
 
     if args.output is None and not args.dry_run:
@@ -89,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
         tuple(args.exclude),
         args.embeddings,
         args.clip,
+        args.smallest,
         accuracy_level=args.accuracy_level,
         threads=args.threads,
     )
@@ -103,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
         _refuse_calibration(args)
         made = quantize(model, scheme, target=args.target)
         report = (measured if args.dry_run else planned)(model, scheme, target=args.target)
+        entries = (replace(entry, reason=_in_options(entry.reason)) for entry in report.entries)
+        report = replace(report, entries=tuple(entries))
         more, lines = report.as_dict(), list(report.lines())
     if not args.dry_run:
         _write(model, made, args)
