@@ -16,7 +16,7 @@ from purexport.aten.names import operator_of
 from purexport.aten.schema import signature
 from purexport.frontends.trace import torchscript
 from purexport.frontends.trace.replay import Asked
-from purexport.frontends.trace.shape_functions import INTEGERS, SHAPES, UnfitError
+from purexport.frontends.core.shape_functions import INTEGERS, SHAPES, UnfitError
 from purexport.frontends.trace.shape_plan import plan_of
 
 LONG = torch.int64
