@@ -30,6 +30,11 @@ def key_is_included() -> bool:
     return bool(torch._C._dispatch_tls_is_dispatch_key_included(_KEY))
 
 
+def key_is_excluded() -> bool:
+    """Whether calls go to torch itself at the moment."""
+    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY))
+
+
 @contextmanager
 def calls_before_composites(handler: Handler) -> Iterator[None]:
     """Inside, each call of an operator becomes `handler(overload, args, kwargs)`, for the current thread.
@@ -51,7 +56,7 @@ def calls_before_composites(handler: Handler) -> Iterator[None]:
 @contextmanager
 def below() -> Iterator[None]:
     """Inside, calls go to torch itself."""
-    was = torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY)
+    was = key_is_excluded()
     torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, True)
     try:
         yield

@@ -34,6 +34,8 @@ class Twice(torch.autograd.Function):
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "batched_calls_handed_to": (handler,),
     "conversions_recorded": ([{}], {int: lambda item: None}),
+    "calls_before_composites": (handler,),
+    "math_recorded": ({"sqrt": lambda item: None},),
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),
     "conditions_handed_to": (lambda node: None,),

@@ -53,6 +53,11 @@ class Elements:
             self._run([tensor])
             return self._real(tensor).clone()
 
+    def number_of(self, tensor: Recorded) -> Any:
+        """The number in a tensor of one element."""
+        with below():
+            return self.of(tensor).item()
+
     def result_of(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a call gives that is not recorded yet."""
         needed = [item for item in _flat((*args, *kwargs.values())) if isinstance(item, torch.Tensor)]

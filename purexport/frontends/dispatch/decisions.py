@@ -112,7 +112,7 @@ class Decisions:
         for name in sorted(_symbols(number)):
             if name in self.axes:
                 example = number.owner.example_of(name)  # type: ignore[attr-defined]
-                self.learn(Size.symbol(name, 2), example, line)
+                self.learn(number.owner.symbol(name), example, line)  # type: ignore[attr-defined]
             else:
                 self.of_data.setdefault(number_of_data)
 

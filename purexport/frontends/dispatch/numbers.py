@@ -248,7 +248,8 @@ def _is_contiguous(sizes: Any, strides: Any) -> bool:
 _SIGNS = {"aten::eq.int": "==", "aten::ne.int": "!=", "aten::lt.int": "<", "aten::le.int": "<="}
 _SIGNS |= {"aten::gt.int": ">", "aten::ge.int": ">=", "aten::add.int": "+", "aten::sub.int": "-"}
 _SIGNS |= {"aten::mul.int": "*", "aten::div.int": "/", "aten::floordiv.int": "//", "aten::remainder.int": "%"}
-_SIGNS |= {"aten::__and__.bool": "and", "aten::__or__.bool": "or", "aten::pow.int": "**"}
+_SIGNS |= {"aten::__and__.bool": "and", "aten::__or__.bool": "or"}
+_SIGNS |= {"aten::pow.int": "**", "aten::pow.int_to_int": "**"}
 
 
 def text_of(item: Any) -> str:
@@ -297,8 +298,8 @@ _BINARY: dict[str, tuple[str, Callable[..., Any], Callable[..., Any] | None, typ
     "truediv": ("aten::div.int", operator.truediv, None, float),
     "int_truediv": ("aten::div.int", operator.truediv, None, float),
     "float_truediv": ("aten::div.int", operator.truediv, None, float),
-    "pow": ("aten::pow.int", operator.pow, _power, None),
-    "pow_by_natural": ("aten::pow.int", operator.pow, _power, int),
+    "pow": ("aten::pow.int_to_int", operator.pow, _power, None),
+    "pow_by_natural": ("aten::pow.int_to_int", operator.pow, _power, int),
     "float_pow": ("aten::pow.int", operator.pow, None, float),
     "sym_min": ("prim::min.int", min, minimum, None),
     "sym_max": ("prim::max.int", max, maximum, None),
@@ -322,6 +323,9 @@ _UNARY: dict[str, tuple[str, Callable[..., Any], Callable[..., Any] | None, type
     "ceil": ("aten::ceil.float", math.ceil, lambda size: size, int),
     "sym_float": ("aten::Float.Scalar", float, None, float),
     "sqrt": ("aten::sqrt.float", math.sqrt, None, float),
+    "exp": ("aten::exp.float", math.exp, None, float),
+    "log": ("aten::log.float", math.log, None, float),
+    "fabs": ("aten::fabs.float", math.fabs, None, float),
     "sym_sqrt": ("aten::sqrt.float", math.sqrt, None, float),
 }
 
@@ -331,10 +335,13 @@ def _define(name: str, target: str, function: Any, of_sizes: Any, kind: type | N
         operands = (self, *others)
         example = function(*(item.example for item in operands))
         size: Dim | None = None
-        made = kind or (float if float in [item.kind for item in operands] else int)
+        chosen = target
+        if target == "aten::pow.int_to_int" and not isinstance(example, int):
+            chosen = "aten::pow.int"  # of a float, and of a negative exponent
+        made = float if isinstance(example, float) else kind or int
         if of_sizes is not None and made is int and all(item.size is not None for item in operands):
             size = of_sizes(*(item.size for item in operands))
-        return self.owner.computed(target, operands, made, example, size)
+        return self.owner.computed(chosen, operands, made, example, size)
 
     setattr(Number, name, method)
 

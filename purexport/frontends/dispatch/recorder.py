@@ -11,6 +11,7 @@ sizes as its type, as in a trace, and a later stage finds out by itself which of
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
@@ -36,6 +37,7 @@ from purexport.aten.graph import (
 )
 from purexport.errors import ExportError
 from purexport.frontends.dispatch import shapes
+from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
 from purexport.frontends.dispatch.decisions import Decisions
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
@@ -44,9 +46,14 @@ from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below
 
+LEAST = 2
+"""The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _CALL = torch.nn.Module._call_impl.__code__
 _NUMBERS = (bool, int, float, complex, str)
 _OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
+_BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
 _META = torch.device("meta")
 
 
@@ -82,6 +89,7 @@ class Recorder:
         self.elements = Elements(self)
         self.log: list[Entry] = []
         self.root: FrameType | None = None
+        self.namespaces: list[dict[str, Any]] = []
         self._memories = 0
         self._owned: dict[int, Owned] = {}
         self._by_bytes: dict[Any, Owned] = {}
@@ -473,6 +481,10 @@ class Recorder:
 
     # -- numbers
 
+    def symbol(self, name: str) -> Dim:
+        """A declared axis as a size."""
+        return Size.symbol(name, LEAST)
+
     def example_of(self, name: str) -> int:
         """The value of a symbol at the example."""
         return self.sizes[name]
@@ -533,6 +545,10 @@ class Recorder:
     # -- questions
 
     def answer(self, number: Number) -> bool:
+        found = self.decisions.provable(number)
+        if found is not None:
+            return found
+        self._note_namespace()
         return self.decisions.answer(number, self.line())
 
     def provable(self, number: Number) -> bool | None:
@@ -541,20 +557,35 @@ class Recorder:
     def assume(self, number: Number) -> bool:
         return self.decisions.assume(number, self.line())
 
+    def _note_namespace(self) -> None:
+        """Note the module that calls a builtin which would keep the number, if it had our form there."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
+            frame = frame.f_back
+        if frame is not None and NAMES.intersection(frame.f_code.co_names):
+            if not any(frame.f_globals is one for one in self.namespaces):
+                self.namespaces.append(frame.f_globals)
+
     def require(self, number: Number) -> Any:
+        self._note_namespace()
         line = self.line()
         text = f"the model takes a number at {line} that the data decides; the file has that of the example"
         self.decisions.require(number, line, text)
         return number.example
 
-    def asked(self, tensor: Recorded, what: str = "a number") -> torch.Tensor:
-        """The elements of a tensor, which Python wants to see."""
-        if tensor.free:
-            self.decisions.of_data.setdefault(
-                f"the model takes {what} at {self.line()} that the data decides; the file has that of the example"
-            )
-            for name in self._axes_behind(tensor):
-                self.decisions.learn(Size.symbol(name, 2), self.sizes[name], self.line())
+    def note_data(self, tensor: Recorded, what: str) -> None:
+        """Note that Python takes something that the elements decide."""
+        if not tensor.free:
+            return
+        self.decisions.of_data.setdefault(
+            f"the model takes {what} at {self.line()} that the data decides; the file has that of the example"
+        )
+
+    def elements_of(self, tensor: Recorded) -> torch.Tensor:
+        """The elements of a tensor, all of which Python takes: so many as there are in the example."""
+        self.note_data(tensor, "numbers")
+        for name in self._axes_behind(tensor):
+            self.decisions.learn(self.symbol(name), self.sizes[name], self.line())
         return self.elements.of(tensor)
 
     def _axes_behind(self, tensor: Recorded) -> list[str]:

@@ -10,12 +10,11 @@ import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
 import torch
 
-from proto_schema.sizes import Size
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, Value, values_in
 from purexport.errors import ExportError, is_out_of_memory
@@ -31,17 +30,16 @@ from purexport.frontends.core.request import (
 )
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.structures import Path, results_in
+from purexport.frontends.dispatch.builtins import BUILTINS, MATH
 from purexport.frontends.dispatch.decisions import without
 from purexport.frontends.dispatch.numbers import SYMBOLIC
-from purexport.frontends.dispatch.recorder import Recorder
+from purexport.frontends.dispatch.recorder import LEAST, Recorder
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import calls_before_composites
+from purexport.torch_patches.conversions import conversions_recorded
+from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.torch_jit import is_script
-
-LEAST = 2
-"""The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
-
 
 def capture_by_dispatch(request: Request) -> Captured:
     """Capture the model by one run.  Raises ExportError for what it does that cannot be recorded exactly."""
@@ -49,7 +47,6 @@ def capture_by_dispatch(request: Request) -> Captured:
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     sizes = _examples(flat, axes)
-    recorder = Recorder(_modules(request.model), {name: size for name, size in sizes.items() if size >= LEAST})
     remarks = [
         f"axis {name!r} has the size {size} in the example, and is static in a capture by dispatch; give an example with "
         f"{LEAST} or more"
@@ -57,18 +54,58 @@ def capture_by_dispatch(request: Request) -> Captured:
         if size < LEAST
     ]
     axes = without(axes, [name for name, size in sizes.items() if size < LEAST])
+    sizes = {name: size for name, size in sizes.items() if size >= LEAST}
+    first = _captured(request, flat, axes, sizes)
+    found = first
+    if first.recorder.namespaces:
+        with suppress(ExportError):
+            found = _captured(request, flat, axes, sizes, first.recorder.namespaces)
+    decisions = found.recorder.decisions
+    static = decisions.specialised()
+    axes = without(axes, [item.axis for item in static])
+    remarks += [*map(str, static), *decisions.remarks()]
+    return Captured(_pruned(found.graph), axes, remarks=remarks, listed=found.listed, derived=request.derived)
+
+
+class _Captured(NamedTuple):
+    recorder: Recorder
+    graph: AtenGraph
+    listed: bool
+
+
+def _captured(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    namespaces: Sequence[dict[str, Any]] = (),
+) -> _Captured:
+    """One run of the model; in the `namespaces` builtins keep symbolic numbers."""
+    recorder = Recorder(_modules(request.model), sizes)
     tensors = [
-        recorder.input(tensor, name, {axis: Size.symbol(label, LEAST) for axis, label in axes.get(name, {}).items()})
+        recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)
     ]
     for kind, name, tensor in _state(request.model):
         recorder.state(kind, name, tensor)
-    outputs, paths, assigned, listed = _run(request, recorder, flat, tensors)
-    graph = _named(recorder.graph.graph(outputs), paths, assigned)
-    static = recorder.decisions.specialised()
-    axes = without(axes, [item.axis for item in static])
-    remarks += [*map(str, static), *recorder.decisions.remarks()]
-    return Captured(_pruned(graph), axes, remarks=remarks, listed=listed, derived=request.derived)
+    buffers = Buffers(request.model)
+    args, kwargs = flat.rebuild(tensors)
+    with (
+        _refusals(),
+        attributes_kept(request.model),
+        torch.no_grad(),
+        math_recorded(MATH),
+        conversions_recorded(namespaces, BUILTINS),
+        calls_before_composites(recorder.call),
+    ):
+        recorder.root = sys._getframe()
+        result = request.model(*args, **kwargs)
+        found = results_in(result)
+        outputs = [_output(recorder, leaf) for _, leaf in found]
+        changed = buffers.assigned()
+        outputs += [_output(recorder, tensor) for _, tensor in changed]
+    graph = _named(recorder.graph.graph(outputs), [path for path, _ in found], [path for path, _ in changed])
+    return _Captured(recorder, graph, isinstance(result, list))
 
 
 def _refuse_unknown(request: Request) -> None:
@@ -120,26 +157,6 @@ def _state(model: Any) -> list[tuple[str, str, torch.Tensor]]:
     for name, buffer in model.named_buffers():
         found.setdefault(id(buffer), ("buffer", name, buffer))
     return list(found.values())
-
-
-def _run(
-    request: Request, recorder: Recorder, flat: Flat, tensors: Sequence[Recorded]
-) -> tuple[list[Arg], list[Path], list[str], bool]:
-    buffers = Buffers(request.model)
-    args, kwargs = flat.rebuild(tensors)
-    with (
-        _refusals(),
-        attributes_kept(request.model),
-        torch.no_grad(),
-        calls_before_composites(recorder.call),
-    ):
-        recorder.root = sys._getframe()
-        result = request.model(*args, **kwargs)
-        found = results_in(result)
-        outputs = [_output(recorder, leaf) for _, leaf in found]
-        changed = buffers.assigned()
-        outputs += [_output(recorder, tensor) for _, tensor in changed]
-    return outputs, [path for path, _ in found], [path for path, _ in changed], isinstance(result, list)
 
 
 def _output(recorder: Recorder, leaf: Any) -> Arg:

@@ -43,24 +43,26 @@ def _literal(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[
 def _item(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     tensor = args[0]
     recorded = tensor if type(tensor) is Recorded else recorder.recorded(_aten.alias.default, (tensor,), {})
-    number = recorder.elements.of(recorded).item()
+    number = recorder.elements.number_of(recorded)
     if not recorded.free:
         return number
     if not isinstance(number, (int, float)) or isinstance(number, bool) or number != number:
-        return recorder.asked(recorded, _BY_DATA if isinstance(number, bool) else "a number").item()
+        recorder.note_data(recorded, _BY_DATA if isinstance(number, bool) else "a number")
+        return number
     return recorder.number_of(recorded, "aten::item", {"self": recorded.value}, type(number), number)
 
 
 def _truth(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     recorded = args[0] if type(args[0]) is Recorded else recorder.recorded(_aten.alias.default, args, {})
-    return bool(recorder.asked(recorded, _BY_DATA))
+    recorder.note_data(recorded, _BY_DATA)
+    return bool(recorder.elements.number_of(recorded))
 
 
 def _verdict(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """A truth value of several tensors."""
     for item in args:
         if type(item) is Recorded and item.free:
-            recorder.asked(item, _BY_DATA)
+            recorder.note_data(item, _BY_DATA)
     return bool(recorder.elements.result_of(recorder.operator(overload), args, kwargs))
 
 

@@ -16,6 +16,7 @@ import torch
 from proto_schema.sizes import Dim
 from purexport.aten.graph import TensorType, Value
 from purexport.frontends.dispatch.numbers import Number, wrapped
+from purexport.torch_patches.before_composites import below
 
 _aten = torch.ops.aten
 
@@ -136,13 +137,18 @@ class Recorded(torch.Tensor):
     # -- elements
 
     def tolist(self) -> Any:
-        return self.owner.asked(self).tolist()
+        if not self.layout_.sizes:
+            return self.item()
+        with below():
+            return self.owner.elements_of(self).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
-        return self.owner.asked(self).numpy(force=force)
+        with below():
+            return self.owner.elements_of(self).numpy(force=force)
 
     def __array__(self, dtype: Any = None) -> Any:
-        return self.owner.asked(self).__array__(dtype)
+        with below():
+            return self.owner.elements_of(self).__array__(dtype)
 
     def __repr__(self, **_: Any) -> str:
         return f"tensor(..., size={tuple(self.shape)}, dtype={self.dtype})"
@@ -151,7 +157,7 @@ class Recorded(torch.Tensor):
         return self.clone()
 
     def __format__(self, spec: str) -> str:
-        return format(self.owner.asked(self).item(), spec) if not self.layout_.sizes else repr(self)
+        return format(self.item(), spec) if not self.layout_.sizes else repr(self)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
