@@ -63,7 +63,7 @@ class Elements:
         needed = [item for item in _flat((*args, *kwargs.values())) if isinstance(item, torch.Tensor)]
         with below(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             self._run(needed)
-            return operator.overload(*self._reals(args), **{name: self._reals(item) for name, item in kwargs.items()})
+            return operator.kernel(*self._reals(args), **{name: self._reals(item) for name, item in kwargs.items()})
 
     def _run(self, needed: Sequence[Any]) -> None:
         wanted = {id(item) for item in needed}
@@ -87,7 +87,7 @@ class Elements:
         entry.done = True
         args = self._reals(entry.args)
         kwargs = {name: self._reals(item) for name, item in entry.kwargs.items()}
-        found = entry.operator.overload(*args, **kwargs)
+        found = entry.operator.kernel(*args, **kwargs)
         several = found if isinstance(found, (list, tuple)) else [found]
         for item, real in zip(entry.results, several, strict=False):
             if type(item) is Recorded:

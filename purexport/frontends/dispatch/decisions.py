@@ -47,6 +47,7 @@ class Decisions:
         self.places: dict[str, str] = {}
         self.paths: dict[str, _Path] = {}
         self.of_data: dict[str, None] = {}
+        self.checks: list[str] = []
 
     # -- answers
 
@@ -141,7 +142,7 @@ class Decisions:
 
     def remarks(self) -> list[str]:
         """One sentence for the paths that were taken, and one for each number of the data."""
-        found = list(self.of_data)
+        found = [*self.checks, *self.of_data]
         paths = [item for item in self.paths.values() if self.provable(item.number) is None]
         if paths:
             said = map(str, paths[:_MOST])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import OWN_NAMESPACE
-from purexport.aten.names import name_of
+from purexport.aten.names import name_of, operator_of
 from purexport.aten.schema import MISSING, signature
 
 
@@ -15,17 +15,18 @@ class Operator:
     """One overload.
 
     `names` and `defaults` are those of its parameters, in order.  `same` says of each result which parameter is returned
-    itself, because it was written.  `writes` are the places of the parameters that are written.  `random` is True where
+    itself, because it was written.  `kernel` is the operator that computes it.  `writes` are the places of the parameters that are written.  `random` is True where
     a generator decides the result.
     """
 
-    __slots__ = ("changes_layout", "defaults", "names", "overload", "random", "same", "target", "writes")
+    __slots__ = ("changes_layout", "defaults", "kernel", "names", "overload", "random", "same", "target", "writes")
 
     def __init__(self, overload: Any) -> None:
         self.overload = overload
         target = name_of(overload._schema)
         own = f"{OWN_NAMESPACE}::"
         self.target = f"aten::{target.removeprefix(own)}" if target.startswith(own) else target
+        self.kernel = operator_of(self.target) if target.startswith(own) else overload
         found = signature(target)
         self.names = tuple(parameter.name for parameter in found.parameters)
         self.defaults = tuple(parameter.default for parameter in found.parameters)

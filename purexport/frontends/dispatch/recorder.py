@@ -316,10 +316,20 @@ class Recorder:
             return item
 
         found: Any
+        if operator.target in _LAYOUT_BY_KERNEL:
+            return Recipe(self._by_data(operator, args, kwargs), shares=True, keeps=False)
         try:
             found = self._by_torch(operator, args, kwargs, example)
-        except NotImplementedError:
-            return Recipe(self._by_data(operator, args, kwargs), shares=True, keeps=False)
+        except (ExportError, Unfollowed):
+            raise
+        except Exception as error:  # noqa: BLE001  torch has no meta function, or one that refuses what the kernel takes
+            try:
+                found = self._by_data(operator, args, kwargs)
+            except ExportError:
+                raise
+            except Exception:  # noqa: BLE001  the kernel refuses it, too: what torch said first
+                raise error from None
+            return Recipe(found, shares=True, keeps=False)
         symbolic = _has_symbols(args, kwargs) or any(
             not item.layout_.static for item in _tensors(args, kwargs) if type(item) is Recorded
         )
@@ -462,12 +472,20 @@ class Recorder:
         found = self.elements.result_of(operator, args, kwargs)
         constant = not any(item.free for item in _tensors(args, kwargs) if type(item) is Recorded)
 
-        def layout(item: Any) -> Any:
+        several = [found] if isinstance(found, torch.Tensor) else list(found)
+        row = shapes.row_of(operator.target, operator.overload)
+        by_row = self._by_row(row, operator, args, kwargs, several) if row is not None and not constant else None
+
+        def layout(place: int, item: Any) -> Any:
             if item is None:
                 return None
+            if item.is_quantized or item.layout is not torch.strided:
+                self.refuse("makes a sparse or quantized tensor, which is not captured by dispatch")
             meta = self._meta(tuple(item.shape), tuple(item.stride()), item.dtype)
             if constant:
                 return self.layout(meta)
+            if by_row is not None:
+                return self.layout(meta, by_row[place])
             chosen = _CHOSEN.get(operator.target.partition(".")[0])
             sizes = tuple(
                 self.fresh(size, low=0) if chosen is None or axis in chosen else size
@@ -475,9 +493,8 @@ class Recorder:
             )
             return self.layout(meta, sizes)
 
-        if isinstance(found, torch.Tensor):
-            return layout(found)
-        return [layout(item) for item in found] if isinstance(found, list) else tuple(layout(item) for item in found)
+        layouts = [layout(place, item) for place, item in enumerate(several)]
+        return layouts[0] if isinstance(found, torch.Tensor) else layouts if isinstance(found, list) else tuple(layouts)
 
     # -- numbers
 
@@ -637,6 +654,8 @@ def _shares(operator: Operator, found: Sequence[Any], operands: Sequence[torch.T
     return any(item.untyped_storage()._cdata in storages for item in found if item is not None)
 
 
+# where torch's meta function gives another dtype than the kernel
+_LAYOUT_BY_KERNEL = frozenset(["quantized_decomposed::choose_qparams_per_token"])
 # sizes that the data decides, by operator: the axes of the results
 _CHOSEN = {
     "aten::nonzero": (0,),

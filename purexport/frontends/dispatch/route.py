@@ -10,7 +10,8 @@ import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ from purexport.frontends.core.request import (
     refuse_output,
 )
 from purexport.frontends.core.route import Route
+from purexport.frontends.core.single_calls import recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
 from purexport.frontends.dispatch.decisions import without
@@ -47,14 +49,8 @@ def capture_by_dispatch(request: Request) -> Captured:
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     sizes = _examples(flat, axes)
-    remarks = [
-        f"axis {name!r} has the size {size} in the example, and is static in a capture by dispatch; give an example with "
-        f"{LEAST} or more"
-        for name, size in sizes.items()
-        if size < LEAST
-    ]
-    axes = without(axes, [name for name, size in sizes.items() if size < LEAST])
-    sizes = {name: size for name, size in sizes.items() if size >= LEAST}
+    flat, sizes = _enlarged(flat, axes, sizes)
+    remarks: list[str] = []
     first = _captured(request, flat, axes, sizes)
     found = first
     if first.recorder.namespaces:
@@ -94,6 +90,7 @@ def _captured(
         _refusals(),
         attributes_kept(request.model),
         torch.no_grad(),
+        recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
         math_recorded(MATH),
         conversions_recorded(namespaces, BUILTINS),
         calls_before_composites(recorder.call),
@@ -138,6 +135,31 @@ def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
                     code="dynamic-shapes-do-not-fit",
                 )
     return found
+
+
+def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) -> tuple[Flat, dict[str, int]]:
+    """The arguments with at least two elements on each declared axis, where the example has fewer; and the sizes.
+
+    Only what torch decides about 0 and 1 changes by that.  If Python asks for elements, those of the example repeat.
+    """
+    small = [label for label, size in sizes.items() if size < LEAST]
+    if not small:
+        return flat, dict(sizes)
+    found = dict(sizes)
+    for label in small:
+        others = {size for other, size in found.items() if other != label}
+        found[label] = next(size for size in count(LEAST) if size not in others)
+    leaves = list(flat.leaves)
+    for name, position in zip(flat.names, flat.positions, strict=True):
+        tensor = leaves[position]
+        for axis, label in axes.get(name, {}).items():
+            if label in small and tensor.shape[axis]:
+                tensor = torch.cat([tensor] * found[label], axis)
+            elif label in small:
+                shape = (*tensor.shape[:axis], found[label], *tensor.shape[axis + 1 :])
+                tensor = tensor.new_zeros(shape)
+        leaves[position] = tensor
+    return dataclasses.replace(flat, leaves=leaves), found
 
 
 def _modules(model: Any) -> dict[torch.nn.Module, str]:

@@ -228,6 +228,12 @@ def _topk(x: Any, count: Any, dim: int = -1, *_: Any) -> Any:
     return [found, found]
 
 
+def _one_hot(x: Any, count: Any = -1) -> Any:
+    if not isinstance(count, Extent) and count == -1:
+        raise UnfitError("the data decides how many classes there are")
+    return (*x, count)
+
+
 def _gather(x: Any, dim: Any, index: Any, *_: Any) -> Any:
     return index
 
@@ -253,6 +259,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten::upsample_bicubic2d.vec": _resized,
     "aten::topk": _topk,
     "aten::gather": _gather,
+    "aten::one_hot": _one_hot,
     **dict.fromkeys(
         ("aten::dropout", "aten::dropout_", "aten::rms_norm", "aten::instance_norm", "aten::softmax.int"), _same
     ),
