@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
@@ -416,7 +416,7 @@ class Recorder:
         for item in _numbers(args, kwargs):
             if isinstance(item.node.size, Size):
                 names |= item.node.size.symbols
-        others = [self._at(sorted(names), step) for step in (1, 2)]
+        others = list(self._other_sizes(sorted(names)))
         results = [self._results_at(operator, args, kwargs, values) for values in others]
         operands = [(size, tuple(_value(size, values) for values in ({**self.sizes}, *others)))
                     for item in _tensors(args, kwargs) if type(item) is Recorded
@@ -438,9 +438,14 @@ class Recorder:
             sizes.append(tuple(shape))
         return sizes
 
-    def _at(self, names: Sequence[str], step: int) -> dict[str, int]:
-        """Other sizes, far from the example's and from each other."""
-        return {name: self.sizes[name] + 37 * step + 11 * place * step + 6 for place, name in enumerate(names)}
+    def _other_sizes(self, names: Sequence[str]) -> Iterator[dict[str, int]]:
+        """Sizes far from the example's and from each other, small and large, each of two the larger one once.
+
+        So a minimum of two sizes is neither of them, and a half rounded down is not a half.
+        """
+        many = len(names)
+        for first, step in ((43, 12), (60 + 7 * many, -7), (3, 2), (1021 + 38 * many, -38)):
+            yield {name: first + step * place for place, name in enumerate(names)}
 
     def _results_at(
         self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[str, int]

@@ -38,7 +38,7 @@ from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.recorder import LEAST, Recorder
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.shapes.failures import code_of
-from purexport.torch_patches.before_composites import calls_before_composites
+from purexport.torch_patches.before_composites import below, calls_before_composites
 from purexport.torch_patches.conversions import conversions_recorded
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.torch_jit import is_script
@@ -192,7 +192,8 @@ def _output(recorder: Recorder, leaf: Any) -> Arg:
             return value
         leaf = value
     if isinstance(leaf, (bool, int, float)):
-        return recorder.owned(torch.tensor(leaf)).value
+        with below():
+            return recorder.owned(torch.tensor(leaf)).value
     raise refuse_output(leaf)
 
 
