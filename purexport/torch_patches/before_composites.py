@@ -22,6 +22,7 @@ import torch
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _KEY = torch._C._dispatch_key_parse("DeferredInit")
+_AUTOCAST = torch._C.DispatchKey.AutocastCPU
 _handler: ContextVar[Handler] = ContextVar("_handler")
 
 
@@ -62,6 +63,18 @@ def below() -> Iterator[None]:
         yield
     finally:
         torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, was)
+
+
+def casting(overload: Any) -> Any | None:
+    """The call of an operator by way of autocast, where that is on and has a say; None elsewhere.
+
+    Autocast casts the arguments and calls the operator again, and both calls are handed over.
+    """
+    if not torch.is_autocast_enabled("cpu") or torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOCAST):
+        return None
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), _AUTOCAST):
+        return None
+    return functools.partial(overload.redispatch, torch._C.DispatchKeySet(_AUTOCAST))
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from purexport.torch_patches.batched import batched_calls_handed_to, call_of_bat
 from purexport.torch_patches.before_composites import below, calls_before_composites, key_is_excluded, key_is_included
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.conversions import conversions_recorded, replaced_conversions
+from purexport.torch_patches.eager import stance, uncompiled
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.fakes import counts_typed, implementations
@@ -108,6 +109,13 @@ PATCHES = (
         "what the recorder itself asks of torch is no part of the model",
         (2, 0),
         key_is_excluded,
+    ),
+    Patch(
+        uncompiled,
+        "the stance of torch.compiler",
+        "the compiler cannot look at tensors without data, and what it makes of a model is not what the model calls",
+        (2, 6),
+        stance,
     ),
     Patch(
         math_recorded,

@@ -44,7 +44,7 @@ from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
-from purexport.torch_patches.before_composites import below
+from purexport.torch_patches.before_composites import below, casting
 
 LEAST = 2
 """The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
@@ -171,6 +171,17 @@ class Recorder:
 
     def call(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of a call, which is recorded."""
+        if torch.is_autocast_enabled("cpu"):
+            cast = casting(overload)
+            if cast is not None:
+                return cast(*args, **kwargs)
+        if torch.is_grad_enabled() and any(item.requires_grad for item in _tensors(args, kwargs)):
+            with below():  # autograd sees the call first, and what it calls is recorded
+                return overload(*args, **kwargs)
+        return self.leaf(overload, args, kwargs)
+
+    def leaf(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call that autograd and autocast have seen."""
         special = SPECIALS.get(overload)
         if special is not None:
             found = special(self, overload, args, kwargs)
@@ -359,6 +370,8 @@ class Recorder:
         metas = _mapped(example, args)
         named = {name: _META if name == "device" else _mapped(example, item) for name, item in kwargs.items()}
         metas = [_META if isinstance(item, torch.device) else item for item in metas]
+        if "device" in operator.names[len(metas) :] and not _tensors(args, kwargs):
+            named["device"] = _META
         with below():
             return operator.overload(*metas, **named)
 

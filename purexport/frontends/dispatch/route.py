@@ -40,6 +40,7 @@ from purexport.frontends.dispatch.tensors import Recorded
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import below, calls_before_composites
 from purexport.torch_patches.conversions import conversions_recorded
+from purexport.torch_patches.eager import uncompiled
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.torch_jit import is_script
 
@@ -90,6 +91,7 @@ def _captured(
         _refusals(),
         attributes_kept(request.model),
         torch.no_grad(),
+        uncompiled(),
         recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
         math_recorded(MATH),
         conversions_recorded(namespaces, BUILTINS),
@@ -124,12 +126,16 @@ def _refuse_unknown(request: Request) -> None:
 
 
 def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
-    """The example's size of each declared axis.  Raises ExportError where one name has two sizes."""
+    """The example's size of each declared axis, the largest; 1 may stand beside it, which broadcasts.
+
+    Raises ExportError where one name has two other sizes.
+    """
     found: dict[str, int] = {}
     for name, tensor in zip(flat.names, flat.tensors, strict=True):
         for axis, label in axes.get(name, {}).items():
             size = found.setdefault(label, tensor.shape[axis])
-            if size != tensor.shape[axis]:
+            found[label] = max(size, tensor.shape[axis])
+            if size != tensor.shape[axis] and min(size, tensor.shape[axis]) != 1:
                 raise ExportError(
                     f"axis {label!r} has the sizes {size} and {tensor.shape[axis]} in the example; one name is one size",
                     code="dynamic-shapes-do-not-fit",
@@ -142,22 +148,18 @@ def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) ->
 
     Only what torch decides about 0 and 1 changes by that.  If Python asks for elements, those of the example repeat.
     """
-    small = [label for label, size in sizes.items() if size < LEAST]
-    if not small:
-        return flat, dict(sizes)
     found = dict(sizes)
-    for label in small:
+    for label in (label for label, size in sizes.items() if size < LEAST):
         others = {size for other, size in found.items() if other != label}
         found[label] = next(size for size in count(LEAST) if size not in others)
     leaves = list(flat.leaves)
     for name, position in zip(flat.names, flat.positions, strict=True):
         tensor = leaves[position]
         for axis, label in axes.get(name, {}).items():
-            if label in small and tensor.shape[axis]:
+            if tensor.shape[axis] == 1:
                 tensor = torch.cat([tensor] * found[label], axis)
-            elif label in small:
-                shape = (*tensor.shape[:axis], found[label], *tensor.shape[axis + 1 :])
-                tensor = tensor.new_zeros(shape)
+            elif not tensor.shape[axis]:
+                tensor = tensor.new_zeros((*tensor.shape[:axis], found[label], *tensor.shape[axis + 1 :]))
         leaves[position] = tensor
     return dataclasses.replace(flat, leaves=leaves), found
 
@@ -207,6 +209,12 @@ def _refusals() -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise MemoryError(f"there is too little memory to run the model: {error}") from error
+        if type(error).__name__ == "UncapturedHigherOrderOpError" or "HigherOrderOperator" in str(error):
+            raise ExportError(
+                "torch.cond, while_loop, scan and other operators that torch compiles first are not captured by dispatch; "
+                "use capture='export'",
+                code="dispatch-cannot-record",
+            ) from error
         text = str(error).partition("\nException raised from ")[0]
         raise ExportError(
             f"the model does not run on these args: {type(error).__name__}: {text}",

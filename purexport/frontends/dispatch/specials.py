@@ -26,6 +26,9 @@ def _question(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping
 
 def _first(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What gives its argument itself, and changes nothing except how gradients flow."""
+    if torch.is_grad_enabled() and type(args[0]) is Recorded:
+        with below():
+            overload(*args, **kwargs)
     return args[0]
 
 

@@ -165,7 +165,7 @@ class Recorded(torch.Tensor):
         if question is not None and type(args[0]) is Recorded:
             return question(*args, **(kwargs or {}))
         owner = next(item.owner for item in _flat((*args, *(kwargs or {}).values())) if type(item) is Recorded)
-        return owner.call(func, args, kwargs or {})
+        return owner.leaf(func, args, kwargs or {})
 
 
 _CPU = torch.device("cpu")
