@@ -37,7 +37,10 @@ def takes_numbers(request: Request) -> bool:
     taking = [route for route in ROUTES if route.takes(request.model)]
     asked = [route for route in taking if route.name == request.route]
     owners = [route for route in taking for option in route.options if getattr(request, option) is not None]
-    first = next((route for route in taking if route.only), (asked or owners or [route for route in taking if not route.on_request])[0])
+    first = next(
+        (route for route in taking if route.only),
+        (asked or owners or [route for route in taking if not route.on_request])[0],
+    )
     return first.takes_numbers
 
 

@@ -110,7 +110,9 @@ class Elements:
         if tensor.is_meta:
             self.owner.refuse("asks for elements that follow from a weight without values")
         if id(tensor) not in self._copies:
-            self._copies[id(tensor)] = tensor.detach().clone() if not tensor.is_leaf or not tensor.requires_grad else tensor.detach()
+            self._copies[id(tensor)] = (
+                tensor.detach().clone() if not tensor.is_leaf or not tensor.requires_grad else tensor.detach()
+            )
         return self._copies[id(tensor)]
 
 

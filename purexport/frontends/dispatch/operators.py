@@ -14,9 +14,9 @@ from purexport.aten.schema import MISSING, signature
 class Operator:
     """One overload.
 
-    `names` and `defaults` are those of its parameters, in order.  `same` says of each result which parameter is returned
-    itself, because it was written.  `kernel` is the operator that computes it.  `writes` are the places of the parameters that are written.  `random` is True where
-    a generator decides the result.
+    `names` and `defaults` are those of its parameters, in order.  `same` says of each result which parameter is
+    returned itself, because it was written.  `writes` are the places of the parameters that are written.  `kernel` is
+    the operator that computes it.  `random` is True where a generator decides the result.
     """
 
     __slots__ = ("changes_layout", "defaults", "kernel", "names", "overload", "random", "same", "target", "writes")

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CodeType, FrameType
+from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -23,7 +23,6 @@ from proto_schema.sizes import Dim, Size
 from purexport.aten.graph import (
     Arg,
     Call,
-    Frame,
     Input,
     ListType,
     Recording,
@@ -36,12 +35,14 @@ from purexport.aten.graph import (
     users_frame,
 )
 from purexport.errors import ExportError
-from purexport.frontends.dispatch import shapes
+from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
 from purexport.frontends.dispatch.decisions import Decisions
+from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
 from purexport.frontends.dispatch.operators import Operator
+from purexport.frontends.dispatch.source_lines import frames_of, lines_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below, casting
@@ -50,15 +51,9 @@ LEAST = 2
 """The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-_CALL = torch.nn.Module._call_impl.__code__
 _NUMBERS = (bool, int, float, complex, str)
 _OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 _BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
-_META = torch.device("meta")
-
-
-class Unfollowed(Exception):  # noqa: N818  it never reaches a user
-    """An argument that torch itself must see first, such as a tensor of a layer of torch.func."""
 
 
 class Owned:
@@ -87,6 +82,7 @@ class Recorder:
         self.declared = frozenset(sizes)
         self.decisions = Decisions(self.declared)
         self.elements = Elements(self)
+        self.layouts = Layouts(self)
         self.log: list[Entry] = []
         self.root: FrameType | None = None
         self.namespaces: list[dict[str, Any]] = []
@@ -94,18 +90,16 @@ class Recorder:
         self._owned: dict[int, Owned] = {}
         self._by_bytes: dict[Any, Owned] = {}
         self._operators: dict[Any, Operator] = {}
-        self._layouts: dict[Any, Layout] = {}
         self._known: dict[Any, Any] = {}
         self._sizes_of: dict[tuple[Value, int], Value] = {}
         self._fresh: dict[Any, Size] = {}
-        self._metas: dict[Any, torch.Tensor] = {}
 
     # -- what there is before the model runs
 
     def input(self, tensor: torch.Tensor, name: str, sizes: Mapping[int, Dim]) -> Recorded:
         """The tensor that stands for an argument; `sizes` are those of its dynamic axes."""
-        meta = self._meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-        layout = self.layout(meta, tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape)))
+        meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        layout = self.layouts.layout(meta, tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape)))
         value = Value(layout.type)
         self.graph.inputs.append(Input(value, name, "user"))
         made = Recorded.of(self, layout, value, -1, self.memory(), True)
@@ -119,8 +113,8 @@ class Recorder:
         self._keep(tensor, value)
 
     def _keep(self, tensor: torch.Tensor, value: Value) -> Owned:
-        meta = self._meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-        found = Owned(tensor, value, self.layout(meta), self.memory())
+        meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        found = Owned(tensor, value, self.layouts.layout(meta), self.memory())
         self._owned[id(tensor)] = found
         self._by_bytes.setdefault(same_bytes(tensor), found)
         return found
@@ -130,33 +124,13 @@ class Recorder:
         self._memories += 1
         return frozenset([self._memories])
 
-    def _meta(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        key = (shape, strides, dtype)
-        found = self._metas.get(key)
-        if found is None:
-            with below():
-                found = self._metas[key] = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-        return found
-
-    def layout(self, meta: torch.Tensor, sizes: tuple[Dim, ...] | None = None) -> Layout:
-        """The layout of a tensor without data; the same object for the same layout."""
-        sizes = tuple(meta.shape) if sizes is None else sizes
-        strided = meta.layout is torch.strided
-        if not strided:
-            self.refuse(f"makes a tensor of the layout {meta.layout}, which is not captured by dispatch")
-        key = (sizes, tuple(meta.shape), meta.stride(), meta.dtype, meta.storage_offset())
-        found = self._layouts.get(key)
-        if found is None:
-            found = self._layouts[key] = Layout(sizes, meta)
-        return found
-
     def owned(self, tensor: torch.Tensor) -> Owned:
         """What is known of a tensor that is not recorded: the model's own, else it becomes a constant."""
         found = self._owned.get(id(tensor))
         if found is not None:
             return found
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-            raise Unfollowed
+            raise UnfollowedError
         if tensor.layout is not torch.strided or tensor.is_quantized:
             self.refuse("computes with a sparse or quantized tensor, which is not captured by dispatch")
         if tensor.is_meta:
@@ -175,7 +149,7 @@ class Recorder:
             cast = casting(overload)
             if cast is not None:
                 return cast(*args, **kwargs)
-        if torch.is_grad_enabled() and any(item.requires_grad for item in _tensors(args, kwargs)):
+        if torch.is_grad_enabled() and any(item.requires_grad for item in tensors_in(args, kwargs)):
             with below():  # autograd sees the call first, and what it calls is recorded
                 return overload(*args, **kwargs)
         return self.leaf(overload, args, kwargs)
@@ -189,7 +163,7 @@ class Recorder:
                 return found
         try:
             return self.recorded(overload, args, kwargs)
-        except Unfollowed:
+        except UnfollowedError:
             with below():
                 return overload(*args, **kwargs)
 
@@ -212,7 +186,7 @@ class Recorder:
         known = tuple(key)
         recipe = self._known.get(known)
         if recipe is None:
-            recipe = self._recipe(operator, args, kwargs)
+            recipe = self.layouts.recipe(operator, args, kwargs)
             if recipe.keeps:
                 self._known[known] = recipe
         if recipe.plain:
@@ -242,9 +216,9 @@ class Recorder:
         if isinstance(item, _OBJECTS):
             key.append(item)
             return item
-        if isinstance(item, torch.Generator):
-            return None
-        self.refuse(f"gives an operator a {kind.__name__}, which is not captured by dispatch")
+        if not isinstance(item, torch.Generator):
+            self.refuse(f"gives an operator a {kind.__name__}, which is not captured by dispatch")
+        return None
 
     def _made(
         self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], bound: dict[str, Any], made: Recipe
@@ -252,8 +226,8 @@ class Recorder:
         recipe = made.results
         source = self.source()
         place = len(self.log)
-        tensors = _tensors(args, kwargs)
-        free = operator.random or _has_symbols(args, kwargs)
+        tensors = tensors_in(args, kwargs)
+        free = operator.random or bool(numbers_in(args, kwargs))
         free = free or any(item.free if type(item) is Recorded else self.owned(item).free for item in tensors)
         written = [args[at] if at < len(args) else kwargs[operator.names[at]] for at in operator.writes
                    if at < len(args) or operator.names[at] in kwargs]  # fmt: skip
@@ -311,209 +285,6 @@ class Recorder:
         """The storages that a tensor may share."""
         return item.memory if type(item) is Recorded else self.owned(item).memory
 
-    # -- layouts of results
-
-    def _recipe(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe:
-        """What the results are like."""
-        fresh = operator.changes_layout
-
-        def example(item: Any) -> Any:
-            if type(item) is Recorded:
-                return item.layout_.copied() if fresh else item.layout_.meta
-            if isinstance(item, SYMBOLIC):
-                return item.node.example
-            if isinstance(item, torch.Tensor):
-                return self.owned(item).layout.meta
-            return item
-
-        found: Any
-        if operator.target in _LAYOUT_BY_KERNEL:
-            return Recipe(self._by_data(operator, args, kwargs), shares=True, keeps=False)
-        try:
-            found = self._by_torch(operator, args, kwargs, example)
-        except (ExportError, Unfollowed):
-            raise
-        except Exception as error:  # noqa: BLE001  torch has no meta function, or one that refuses what the kernel takes
-            try:
-                found = self._by_data(operator, args, kwargs)
-            except ExportError:
-                raise
-            except Exception:  # noqa: BLE001  the kernel refuses it, too: what torch said first
-                raise error from None
-            return Recipe(found, shares=True, keeps=False)
-        symbolic = _has_symbols(args, kwargs) or any(
-            not item.layout_.static for item in _tensors(args, kwargs) if type(item) is Recorded
-        )
-        if isinstance(found, torch.Tensor):
-            sizes = self._sizes(operator, args, kwargs, [found])[0] if symbolic else None
-            return Recipe(self.layout(found, sizes), _shares(operator, [found], self._operand_metas(args, kwargs)))
-        if isinstance(found, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in found):
-            sizes_of = self._sizes(operator, args, kwargs, list(found)) if symbolic else [None] * len(found)
-            made = [
-                None if item is None else self.layout(item, sizes)
-                for item, sizes in zip(found, sizes_of, strict=True)
-            ]
-            shares = _shares(operator, found, self._operand_metas(args, kwargs))
-            return Recipe(made if isinstance(found, list) else tuple(made), shares)
-        if found is None or (isinstance(found, (list, tuple)) and not found):
-            return Recipe(found)
-        return Recipe(found, plain=True, keeps=not symbolic)
-
-    def _operand_metas(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        return [
-            item.layout_.meta if type(item) is Recorded else self.owned(item).layout.meta
-            for item in _tensors(args, kwargs)
-        ]
-
-    def _by_torch(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any) -> Any:
-        """What torch's meta function gives."""
-        metas = _mapped(example, args)
-        named = {name: _META if name == "device" else _mapped(example, item) for name, item in kwargs.items()}
-        metas = [_META if isinstance(item, torch.device) else item for item in metas]
-        if "device" in operator.names[len(metas) :] and not _tensors(args, kwargs):
-            named["device"] = _META
-        with below():
-            return operator.overload(*metas, **named)
-
-    def _sizes(
-        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any]
-    ) -> list[tuple[Dim, ...] | None]:
-        """The sizes of results of which the example is known."""
-        if operator.same and operator.same[0] is not None and not operator.changes_layout and len(found) == 1:
-            item = args[operator.same[0]] if operator.same[0] < len(args) else None
-            if type(item) is Recorded:
-                return [item.layout_.sizes]
-        row = shapes.row_of(operator.target, operator.overload)
-        by_row = self._by_row(row, operator, args, kwargs, found) if row is not None else None
-        return by_row or self._by_other_sizes(operator, args, kwargs, found)
-
-    def _by_row(
-        self, row: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Any
-    ) -> list[tuple[Dim, ...] | None] | None:
-        def operand(item: Any) -> Any:
-            if type(item) is Recorded:
-                layout = item.layout_
-                return tuple(map(shapes.extent, layout.sizes, layout.example))
-            if isinstance(item, torch.SymInt):
-                return shapes.extent(item.node.size, item.node.example)
-            if isinstance(item, SYMBOLIC):
-                return item.node.example
-            if isinstance(item, torch.Tensor):
-                return tuple(item.shape)
-            return item
-
-        bound = operator.bound(list(_mapped(operand, args)), {k: _mapped(operand, v) for k, v in kwargs.items()})
-        try:
-            made = row(*bound.values())
-        except (shapes.UnfitError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError):
-            return None
-        several = made if isinstance(made, list) else [made]
-        if len(several) != len(found):
-            return None
-        sizes: list[tuple[Dim, ...] | None] = []
-        for shape, tensor in zip(several, found, strict=True):
-            examples = tuple(item.example if isinstance(item, shapes.Extent) else item for item in shape)
-            if tensor is None or examples != tuple(tensor.shape):
-                return None
-            sizes.append(tuple(item.size if isinstance(item, shapes.Extent) else item for item in shape))
-        return sizes
-
-    def _by_other_sizes(
-        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any]
-    ) -> list[tuple[Dim, ...] | None]:
-        """The sizes of results, from what torch says at other sizes."""
-        names: set[str] = set()
-        for item in _tensors(args, kwargs):
-            if type(item) is Recorded:
-                names.update(*(size.symbols for size in item.layout_.sizes if isinstance(size, Size)))
-        for item in _numbers(args, kwargs):
-            if isinstance(item.node.size, Size):
-                names |= item.node.size.symbols
-        others = list(self._other_sizes(sorted(names)))
-        results = [self._results_at(operator, args, kwargs, values) for values in others]
-        operands = [(size, tuple(_value(size, values) for values in ({**self.sizes}, *others)))
-                    for item in _tensors(args, kwargs) if type(item) is Recorded
-                    for size in item.layout_.sizes if isinstance(size, Size)]  # fmt: skip
-        sizes: list[tuple[Dim, ...] | None] = []
-        for index, tensor in enumerate(found):
-            if tensor is None:
-                sizes.append(None)
-                continue
-            shape: list[Dim] = []
-            for axis, size in enumerate(tensor.shape):
-                seen = [int(size)]
-                for result in results:
-                    other = result[index] if result is not None and len(result) == len(found) else None
-                    fits = other is not None and other.dim() == tensor.dim()
-                    seen.append(int(other.shape[axis]) if fits else None)  # type: ignore[arg-type]
-                again = shapes.found_again(seen, operands)
-                shape.append(self.fresh(int(size), low=0) if again is None else again)
-            sizes.append(tuple(shape))
-        return sizes
-
-    def _other_sizes(self, names: Sequence[str]) -> Iterator[dict[str, int]]:
-        """Sizes far from the example's and from each other, small and large, each of two the larger one once.
-
-        So a minimum of two sizes is neither of them, and a half rounded down is not a half.
-        """
-        many = len(names)
-        for first, step in ((43, 12), (60 + 7 * many, -7), (3, 2), (1021 + 38 * many, -38)):
-            yield {name: first + step * place for place, name in enumerate(names)}
-
-    def _results_at(
-        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[str, int]
-    ) -> list[Any] | None:
-        def example(item: Any) -> Any:
-            if type(item) is Recorded:
-                layout = item.layout_
-                if layout.static:
-                    return layout.copied() if operator.changes_layout else layout.meta
-                shape = [_value(size, values) for size in layout.sizes]
-                if min(shape, default=0) < 0:
-                    raise RuntimeError("no such size")
-                return torch.empty(shape, dtype=layout.meta.dtype, device="meta")
-            if isinstance(item, torch.SymInt) and item.node.size is not None:
-                return _value(item.node.size, values)
-            if isinstance(item, SYMBOLIC):
-                raise RuntimeError("a number that is not followed")
-            return self.owned(item).layout.meta if isinstance(item, torch.Tensor) else item
-
-        try:
-            with below():
-                found = self._by_torch(operator, args, kwargs, example)
-        except Exception:  # noqa: BLE001  the operator does not take these sizes, and that is all that is asked
-            return None
-        return [found] if isinstance(found, torch.Tensor) else list(found) if isinstance(found, (list, tuple)) else None
-
-    def _by_data(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Layouts of results that torch finds out only with the elements: no size of them is known beyond the example."""
-        found = self.elements.result_of(operator, args, kwargs)
-        constant = not any(item.free for item in _tensors(args, kwargs) if type(item) is Recorded)
-
-        several = [found] if isinstance(found, torch.Tensor) else list(found)
-        row = shapes.row_of(operator.target, operator.overload)
-        by_row = self._by_row(row, operator, args, kwargs, several) if row is not None and not constant else None
-
-        def layout(place: int, item: Any) -> Any:
-            if item is None:
-                return None
-            if item.is_quantized or item.layout is not torch.strided:
-                self.refuse("makes a sparse or quantized tensor, which is not captured by dispatch")
-            meta = self._meta(tuple(item.shape), tuple(item.stride()), item.dtype)
-            if constant:
-                return self.layout(meta)
-            if by_row is not None:
-                return self.layout(meta, by_row[place])
-            chosen = _CHOSEN.get(operator.target.partition(".")[0])
-            sizes = tuple(
-                self.fresh(size, low=0) if chosen is None or axis in chosen else size
-                for axis, size in enumerate(item.shape)
-            )
-            return self.layout(meta, sizes)
-
-        layouts = [layout(place, item) for place, item in enumerate(several)]
-        return layouts[0] if isinstance(found, torch.Tensor) else layouts if isinstance(found, list) else tuple(layouts)
-
     # -- numbers
 
     def symbol(self, name: str) -> Dim:
@@ -537,8 +308,7 @@ class Recorder:
             size = self._fresh.get(key)
             if size is None:
                 size = self._fresh[key] = self.fresh(int(example))
-        number = Number(self, kind, example, size, (target, operands))
-        return number
+        return Number(self, kind, example, size, (target, operands))
 
     def emitted(self, number: Any) -> Arg:
         """A number as an argument of a call, with the calls that compute it."""
@@ -597,9 +367,10 @@ class Recorder:
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
             frame = frame.f_back
-        if frame is not None and NAMES.intersection(frame.f_code.co_names):
-            if not any(frame.f_globals is one for one in self.namespaces):
-                self.namespaces.append(frame.f_globals)
+        if frame is None or NAMES.isdisjoint(frame.f_code.co_names):
+            return
+        if not any(frame.f_globals is one for one in self.namespaces):
+            self.namespaces.append(frame.f_globals)
 
     def require(self, number: Number) -> Any:
         self._note_namespace()
@@ -632,123 +403,18 @@ class Recorder:
 
     def line(self) -> str:
         """The line of the model that is running."""
-        frames, _ = _frames(sys._getframe(1), self.root)
-        found = users_frame(_lines(frames))
+        frames, _ = frames_of(sys._getframe(1), self.root)
+        found = users_frame(lines_of(frames))
         return f"{found[0]}:{found[1]}" if found else "the model"
 
     def source(self) -> Source:
-        frames, module = _frames(sys._getframe(1), self.root)
+        frames, module = frames_of(sys._getframe(1), self.root)
         scope = self.modules.get(module, "") if module is not None else ""
-        return Source("" if scope == "(root)" else scope, lambda: _lines(frames))
+        return Source("" if scope == "(root)" else scope, lambda: lines_of(frames))
 
     def refuse(self, what: str) -> NoReturn:
         """Raise ExportError for what cannot be recorded exactly."""
         raise ExportError(
-            f"the model {what}, at {self.line()}; use capture='trace' or capture='export'", code="dispatch-cannot-record"
+            f"the model {what}, at {self.line()}; use capture='trace' or capture='export'",
+            code="dispatch-cannot-record",
         )
-
-
-class Recipe:
-    """What a call gives: layouts, or with `plain` a result that is no tensor.
-
-    `shares` is whether a result may share the memory of an operand, `keeps` whether all is the same for all operands of
-    equal layouts.
-    """
-
-    __slots__ = ("keeps", "plain", "results", "shares")
-
-    def __init__(self, results: Any, shares: bool = False, plain: bool = False, keeps: bool = True) -> None:
-        self.results = results
-        self.shares = shares
-        self.plain = plain
-        self.keeps = keeps
-
-
-def _shares(operator: Operator, found: Sequence[Any], operands: Sequence[torch.Tensor]) -> bool:
-    """Whether a result has the storage of an operand."""
-    if operator.changes_layout:
-        return True
-    storages = {item.untyped_storage()._cdata for item in operands}
-    return any(item.untyped_storage()._cdata in storages for item in found if item is not None)
-
-
-# where torch's meta function gives another dtype than the kernel
-_LAYOUT_BY_KERNEL = frozenset(["quantized_decomposed::choose_qparams_per_token"])
-# sizes that the data decides, by operator: the axes of the results
-_CHOSEN = {
-    "aten::nonzero": (0,),
-    "aten::masked_select": (0,),
-    "aten::argwhere": (0,),
-}
-
-
-def _value(size: Dim, values: Mapping[str, int]) -> int:
-    return size.at(values) if isinstance(size, Size) else size
-
-
-def _mapped(function: Callable[[Any], Any], items: Any) -> Any:
-    if type(items) in (list, tuple):
-        return [_mapped(function, item) for item in items]
-    return function(items)
-
-
-def _tensors(args: Any, kwargs: Mapping[str, Any]) -> list[Any]:
-    found: list[Any] = []
-
-    def walk(item: Any) -> None:
-        if isinstance(item, torch.Tensor):
-            found.append(item)
-        elif type(item) in (list, tuple):
-            for one in item:
-                walk(one)
-
-    for item in args:
-        walk(item)
-    for item in kwargs.values():
-        walk(item)
-    return found
-
-
-def _numbers(args: Any, kwargs: Mapping[str, Any]) -> list[Any]:
-    found: list[Any] = []
-
-    def walk(item: Any) -> None:
-        if isinstance(item, SYMBOLIC):
-            found.append(item)
-        elif type(item) in (list, tuple):
-            for one in item:
-                walk(one)
-
-    for item in (*args, *kwargs.values()):
-        walk(item)
-    return found
-
-
-def _has_symbols(args: Any, kwargs: Mapping[str, Any]) -> bool:
-    return bool(_numbers(args, kwargs))
-
-
-def _frames(frame: FrameType | None, root: FrameType | None) -> tuple[list[tuple[CodeType, int]], Any]:
-    """The frames up to the call of the model, innermost first, and the innermost module."""
-    found = []
-    module = None
-    while frame is not None and frame is not root:
-        code = frame.f_code
-        if module is None and code is _CALL:
-            module = frame.f_locals["self"]
-        found.append((code, frame.f_lasti))
-        frame = frame.f_back
-    return found, module
-
-
-def _lines(frames: Sequence[tuple[CodeType, int]]) -> list[Frame]:
-    return [(code.co_filename, _line(code, at)) for code, at in frames]
-
-
-def _line(code: CodeType, at: int) -> int:
-    for start, end, line in code.co_lines():
-        if start <= at < end and line is not None:
-            return line
-    return code.co_firstlineno
-
-

@@ -30,7 +30,7 @@ from purexport.frontends.core.request import (
     refuse_output,
 )
 from purexport.frontends.core.route import Route
-from purexport.frontends.core.single_calls import recorded_in_other_forms
+from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
 from purexport.frontends.dispatch.decisions import without
@@ -44,9 +44,11 @@ from purexport.torch_patches.eager import uncompiled
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.torch_jit import is_script
 
+
 def capture_by_dispatch(request: Request) -> Captured:
     """Capture the model by one run.  Raises ExportError for what it does that cannot be recorded exactly."""
     _refuse_unknown(request)
+    declare_operators()
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     sizes = _examples(flat, axes)
@@ -110,7 +112,8 @@ def _captured(
 def _refuse_unknown(request: Request) -> None:
     if request.valueless:
         raise ExportError(
-            "a model without values is not captured by dispatch yet; use capture='export'", code="dispatch-cannot-record"
+            "a model without values is not captured by dispatch yet; use capture='export'",
+            code="dispatch-cannot-record",
         )
     if request.derived:
         raise ExportError(
@@ -137,7 +140,8 @@ def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
             found[label] = max(size, tensor.shape[axis])
             if size != tensor.shape[axis] and min(size, tensor.shape[axis]) != 1:
                 raise ExportError(
-                    f"axis {label!r} has the sizes {size} and {tensor.shape[axis]} in the example; one name is one size",
+                    f"axis {label!r} has the sizes {size} and {tensor.shape[axis]} in the example; one name is one "
+                    "size",
                     code="dynamic-shapes-do-not-fit",
                 )
     return found
@@ -211,8 +215,8 @@ def _refusals() -> Iterator[None]:
             raise MemoryError(f"there is too little memory to run the model: {error}") from error
         if type(error).__name__ == "UncapturedHigherOrderOpError" or "HigherOrderOperator" in str(error):
             raise ExportError(
-                "torch.cond, while_loop, scan and other operators that torch compiles first are not captured by dispatch; "
-                "use capture='export'",
+                "torch.cond, while_loop, scan and other operators that torch compiles first are not captured by "
+                "dispatch; use capture='export'",
                 code="dispatch-cannot-record",
             ) from error
         text = str(error).partition("\nException raised from ")[0]

@@ -168,7 +168,9 @@ def _each(item: Any, axes: int) -> Any:
     return items * axes if len(items) == 1 else items
 
 
-def _convolved(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, *_: Any) -> Any:
+def _convolved(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, *_: Any
+) -> Any:
     axes = len(weight) - 2
     if isinstance(padding, str):
         if padding == "same":

@@ -5,6 +5,7 @@ A row takes the recorder, the operator and its arguments.  NotImplemented means 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def _item(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str
     number = recorder.elements.number_of(recorded)
     if not recorded.free:
         return number
-    if not isinstance(number, (int, float)) or isinstance(number, bool) or number != number:
+    if not isinstance(number, (int, float)) or isinstance(number, bool) or math.isnan(number):
         recorder.note_data(recorded, _BY_DATA if isinstance(number, bool) else "a number")
         return number
     return recorder.number_of(recorded, "aten::item", {"self": recorded.value}, type(number), number)

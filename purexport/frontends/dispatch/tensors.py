@@ -181,9 +181,7 @@ def _flat(items: Any) -> Any:
 
 def _is_dense(x: Recorded) -> bool:
     meta = x.layout_.meta
-    ordered = sorted(
-        (stride, size) for stride, size in zip(meta.stride(), meta.shape, strict=True) if size != 1
-    )
+    ordered = sorted((stride, size) for stride, size in zip(meta.stride(), meta.shape, strict=True) if size != 1)
     expected = 1
     for stride, size in ordered:
         if stride != expected:

@@ -35,7 +35,6 @@ from purexport.frontends.trace import decisions, probes
 from purexport.frontends.trace.agreement import Compared, Lines
 from purexport.frontends.trace.probes import Sizes
 from purexport.frontends.trace.replay import Asked
-from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace.torchscript import Decision, TooManyCallsError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
