@@ -84,14 +84,14 @@ def _kernels() -> list[Any]:
     An operator that is declared later falls through to its own kernels.
     """
     rest_of_all = torch.library.Library("_", "IMPL", "DeferredInit")  # type: ignore[no-untyped-call]
-    rest_of_all.fallback(torch.library.fallthrough_kernel)
+    rest_of_all.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
     libraries: dict[str, Any] = {"": rest_of_all}
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, rest = name.partition("::")
         library = libraries.get(namespace)
         if library is None:
             library = libraries[namespace] = torch._C._dispatch_library("IMPL", namespace, "DeferredInit", __file__, 1)
-        library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)
+        library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)  # type: ignore[call-arg]
     return list(libraries.values())
 
 

@@ -102,11 +102,13 @@ class Elements:
 
     def _real(self, tensor: torch.Tensor) -> torch.Tensor:
         if type(tensor) is Recorded:
-            if tensor.elements is None:
+            elements = tensor.elements
+            if elements is None:
                 self.owner.refuse("asks for elements that cannot be computed")
+            assert elements is not None
             if tensor.place < 0 and id(tensor) not in self._copies:  # an argument, which may be written
-                self._copies[id(tensor)] = tensor.elements = tensor.elements.clone()
-            return tensor.elements
+                self._copies[id(tensor)] = tensor.elements = elements = elements.clone()
+            return elements
         if tensor.is_meta:
             self.owner.refuse("asks for elements that follow from a weight without values")
         if id(tensor) not in self._copies:

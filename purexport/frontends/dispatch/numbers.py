@@ -214,6 +214,7 @@ def plain(item: Any) -> Any:
     return item.node.example if isinstance(item, SYMBOLIC) else item
 
 
+_WRAPPERS: dict[type, Any] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -223,13 +224,7 @@ def wrapped(number: Any) -> Any:
         return number
     if number.fixed:
         return number.example
-    return (
-        torch.SymInt(number)
-        if number.kind is int
-        else torch.SymFloat(number)
-        if number.kind is float
-        else torch.SymBool(number)
-    )
+    return _WRAPPERS[number.kind](number)
 
 
 def _is_contiguous(sizes: Any, strides: Any) -> bool:

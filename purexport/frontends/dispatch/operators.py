@@ -26,7 +26,7 @@ class Operator:
         target = name_of(overload._schema)
         own = f"{OWN_NAMESPACE}::"
         self.target = f"aten::{target.removeprefix(own)}" if target.startswith(own) else target
-        self.kernel = operator_of(self.target) if target.startswith(own) else overload
+        self.kernel: Any = operator_of(self.target) if target.startswith(own) else overload
         found = signature(target)
         self.names = tuple(parameter.name for parameter in found.parameters)
         self.defaults = tuple(parameter.default for parameter in found.parameters)

@@ -56,7 +56,7 @@ class Recorded(torch.Tensor):
     elements: torch.Tensor | None
     numbers: tuple[Any, ...] | None
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def of(owner: Any, layout: Layout, value: Value, place: int, memory: frozenset[int], free: bool) -> Recorded:
@@ -150,7 +150,7 @@ class Recorded(torch.Tensor):
         with below():
             return self.owner.elements_of(self).__array__(dtype)
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"tensor(..., size={tuple(self.shape)}, dtype={self.dtype})"
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -160,7 +160,9 @@ class Recorded(torch.Tensor):
         return format(self.item(), spec) if not self.layout_.sizes else repr(self)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         question = QUESTIONS.get(func)
         if question is not None and type(args[0]) is Recorded:
             return question(*args, **(kwargs or {}))
