@@ -73,11 +73,9 @@ def _captured(request: Request) -> Captured:
     if asked is not None:
         return _by(asked, request, "asked for")
     # for a model without values, first the routes that do not need values; apart from that, the order stays
-    order = (
-        sorted([route for route in taking if not route.on_request], key=lambda route: route.looks_at_values)
-        if request.valueless
-        else taking
-    )
+    order = [route for route in taking if not route.on_request]
+    if request.valueless:
+        order.sort(key=lambda route: route.looks_at_values)
     return _first_of(order, request)
 
 

@@ -157,6 +157,8 @@ class Layouts:
                 return [item.layout_.sizes]
         row = shapes.row_of(operator.target, operator.overload)
         by_row = self._by_row(row, operator, args, kwargs, found) if row is not None else None
+        if by_row is not None and operator.target.partition(".")[0] in _TAKEN_APART:
+            self._by_other_sizes(operator, args, kwargs, found)  # for the length of the list alone
         return by_row or self._by_other_sizes(operator, args, kwargs, found)
 
     def _by_row(
@@ -203,6 +205,7 @@ class Layouts:
                 names |= item.node.size.symbols
         others = list(self._other_sizes(sorted(names)))
         results = [self._results_at(operator, args, kwargs, values) for values in others]
+        self._require_count(operator, args, kwargs, found, results)
         operands = [(size, tuple(_value(size, values) for values in ({**self.owner.sizes}, *others)))
                     for item in tensors_in(args, kwargs) if type(item) is Recorded
                     for size in item.layout_.sizes if isinstance(size, Size)]  # fmt: skip
@@ -217,11 +220,22 @@ class Layouts:
                 for result in results:
                     other = result[index] if result is not None and len(result) == len(found) else None
                     fits = other is not None and other.dim() == tensor.dim()
-                    seen.append(int(other.shape[axis]) if fits else None)  # type: ignore[arg-type]
+                    seen.append(int(other.shape[axis]) if other is not None and fits else None)  # type: ignore[arg-type]
                 again = shapes.found_again(seen, operands)
                 shape.append(self.owner.fresh(int(size), low=0) if again is None else again)
             sizes.append(tuple(shape))
         return sizes
+
+    def _require_count(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any], results: Any
+    ) -> None:
+        """An axis that is taken apart into a list has the example's size, if the list is longer at other sizes."""
+        if all(result is None or len(result) == len(found) for result in results):
+            return
+        bound = operator.bound(list(args), dict(kwargs))
+        tensor, dim = bound.get("self"), bound.get("dim", 0)
+        if type(tensor) is Recorded and operator.target.partition(".")[0] not in _COUNTED:
+            int(tensor.shape[dim])
 
     def _other_sizes(self, names: Sequence[str]) -> Iterator[dict[str, int]]:
         """Sizes far from the example's and from each other, small and large, each of two the larger one once.
@@ -288,7 +302,10 @@ class Layouts:
 
 
 # where torch's meta function gives another dtype than the kernel
-_LAYOUT_BY_KERNEL = frozenset(["quantized_decomposed::choose_qparams_per_token"])
+_LAYOUT_BY_KERNEL = frozenset(["quantized_decomposed::choose_qparams_per_token", "aten::huber_loss"])
+_TAKEN_APART = frozenset(f"aten::{name}" for name in ("split", "unsafe_split", "unbind"))
+# lists of so many tensors as a number among the arguments says, at least for axes that are long enough
+_COUNTED = frozenset(f"aten::{name}" for name in ("chunk", "unsafe_chunk", "tensor_split", "split_with_sizes"))
 # sizes that the data decides, by operator: the axes of the results
 _CHOSEN = {
     "aten::nonzero": (0,),

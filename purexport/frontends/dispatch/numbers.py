@@ -128,7 +128,7 @@ class Number:
     def clone(self) -> Number:
         return self
 
-    def str(self) -> str:  # type: ignore[valid-type]  # the name is torch's
+    def str(self) -> Any:  # the name is torch's
         return text_of(self)
 
     def __str__(self) -> str:  # type: ignore[valid-type]
@@ -193,10 +193,11 @@ class Number:
     is_channels_last_strides_3d = is_channels_last_contiguous_2d
 
     def sym_sum(self, items: Any) -> Number:
-        total = items[0]
+        total: Any = items[0]
         for item in items[1:]:
             total = total.add(item)
-        return total
+        found: Number = total
+        return found
 
     def sym_ite(self, one: Any, other: Any) -> Any:
         return one if self.guard_bool() else other

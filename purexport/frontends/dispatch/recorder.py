@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -56,6 +56,20 @@ _OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 _BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
 
 
+class StaticAxesError(Exception):
+    """Axes with fewer than two elements in the example, for which the model does something else than for more."""
+
+    def __init__(self, names: Collection[str], line: str) -> None:
+        self.names = names
+        self.line = line
+        super().__init__(f"{sorted(names)} at {line}")
+
+
+_SQUEEZES = frozenset(
+    getattr(packet, name) for packet in (torch.ops.aten.squeeze, torch.ops.aten.squeeze_) for name in packet.overloads()
+)
+
+
 class Owned:
     """A tensor of the model, or a constant of its code, with its value in the graph."""
 
@@ -72,10 +86,14 @@ class Owned:
 class Recorder:
     """One capture.
 
-    `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name.
+    `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
+    the `enlarged` ones are smaller in the user's example.
     """
 
-    def __init__(self, modules: Mapping[torch.nn.Module, str], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, modules: Mapping[torch.nn.Module, str], sizes: Mapping[str, int], enlarged: Collection[str] = ()
+    ) -> None:
+        self.enlarged = frozenset(enlarged)
         self.graph = Recording()
         self.modules = modules
         self.sizes = dict(sizes)
@@ -156,6 +174,8 @@ class Recorder:
 
     def leaf(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of a call that autograd and autocast have seen."""
+        if self.enlarged and overload in _SQUEEZES:
+            self._refuse_squeeze(args)
         special = SPECIALS.get(overload)
         if special is not None:
             found = special(self, overload, args, kwargs)
@@ -166,6 +186,15 @@ class Recorder:
         except UnfollowedError:
             with below():
                 return overload(*args, **kwargs)
+
+    def _refuse_squeeze(self, args: Sequence[Any]) -> None:
+        """Raise StaticAxesError for a squeeze of an axis that has one element in the user's example."""
+        sizes = args[0].layout_.sizes if type(args[0]) is Recorded else ()
+        given = args[1] if len(args) > 1 else range(len(sizes))
+        dims = given if isinstance(given, (list, tuple, range)) else [given]
+        names = {name for dim in dims if sizes and isinstance(sizes[dim], Size) for name in sizes[dim].symbols}
+        if names & self.enlarged:
+            raise StaticAxesError(names & self.enlarged, self.line())
 
     def operator(self, overload: Any) -> Operator:
         found = self._operators.get(overload)
@@ -289,7 +318,7 @@ class Recorder:
 
     def symbol(self, name: str) -> Dim:
         """A declared axis as a size."""
-        return Size.symbol(name, LEAST)
+        return Size.symbol(name, 0 if name in self.enlarged else LEAST)
 
     def example_of(self, name: str) -> int:
         """The value of a symbol at the example."""

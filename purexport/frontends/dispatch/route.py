@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from purexport.aten.axes import Axes
+from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, Value, values_in
 from purexport.errors import ExportError, is_out_of_memory
 from purexport.frontends.core.attributes import Buffers, attributes_kept
@@ -35,7 +35,7 @@ from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
 from purexport.frontends.dispatch.decisions import without
 from purexport.frontends.dispatch.numbers import SYMBOLIC
-from purexport.frontends.dispatch.recorder import LEAST, Recorder
+from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import below, calls_before_composites
@@ -52,13 +52,21 @@ def capture_by_dispatch(request: Request) -> Captured:
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     sizes = _examples(flat, axes)
-    flat, sizes = _enlarged(flat, axes, sizes)
+    small = [label for label, size in sizes.items() if size < LEAST]
+    larger, sizes = _enlarged(flat, axes, sizes)
     remarks: list[str] = []
-    first = _captured(request, flat, axes, sizes)
+    try:
+        first = _captured(request, larger, axes, sizes, small)
+    except StaticAxesError as error:
+        labels = _examples(flat, axes)
+        remarks += [str(Specialised(name, labels[name], error.line)) for name in sorted(error.names)]
+        rest = {name: dict(named) for name, named in without(axes, error.names).items()}
+        again = capture_by_dispatch(dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names))
+        return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
     found = first
     if first.recorder.namespaces:
         with suppress(ExportError):
-            found = _captured(request, flat, axes, sizes, first.recorder.namespaces)
+            found = _captured(request, larger, axes, sizes, small, first.recorder.namespaces)
     decisions = found.recorder.decisions
     static = decisions.specialised()
     axes = without(axes, [item.axis for item in static])
@@ -77,10 +85,11 @@ def _captured(
     flat: Flat,
     axes: Mapping[str, Axes],
     sizes: Mapping[str, int],
+    small: Sequence[str] = (),
     namespaces: Sequence[dict[str, Any]] = (),
 ) -> _Captured:
     """One run of the model; in the `namespaces` builtins keep symbolic numbers."""
-    recorder = Recorder(_modules(request.model), sizes)
+    recorder = Recorder(_modules(request.model), sizes, small)
     tensors = [
         recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)
@@ -208,7 +217,7 @@ def _refusals() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             yield
-    except ExportError:
+    except (ExportError, StaticAxesError):
         raise
     except Exception as error:
         if is_out_of_memory(error):

@@ -161,6 +161,18 @@ MODELS = [
         "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
         remarks=("the model takes them for one size",),
     ),
+    # axes of one element, and pieces of an axis
+    Model(
+        "squeezed", lambda x: x.squeeze(1), ((3, 1, 4),), {"x": {0: "b", 1: "n"}}, [[(5, 1, 4)]],
+        remarks=("'n' was declared dynamic, .* holds it at 1",),
+    ),
+    Model(
+        "asked-for-one", lambda x: x * 2 if x.shape[0] == 1 else x, ((4, 7),), BATCH, [[(5, 7)]],
+    ),
+    Model("of-one-size", lambda x, y: x * y, ((2, 3), (1, 3)), {"x": {0: "b"}, "y": {0: "b"}}, [[(5, 3), (5, 3)]]),
+    n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=("'n' was declared dynamic, .* holds it at 7",)),
+    n("halves", lambda x: x.split(x.shape[1] // 2 + 1, 1)[-1], 9),
+    Model("two-dtypes", lambda x: functional.huber_loss(x, x.double())),
     # elements
     n("count", lambda x: torch.arange(int((x > 0).sum().item())), 9),
     n("chosen", lambda x: x[x > 0] * 2, 9),
