@@ -66,7 +66,9 @@ class StaticAxesError(Exception):
 
 
 _SQUEEZES = frozenset(
-    getattr(packet, name) for packet in (torch.ops.aten.squeeze, torch.ops.aten.squeeze_) for name in packet.overloads()
+    getattr(packet, name)
+    for packet in (torch.ops.aten.squeeze, torch.ops.aten.squeeze_)
+    for name in packet.overloads()  # type: ignore[no-untyped-call]
 )
 
 
@@ -192,7 +194,8 @@ class Recorder:
         sizes = args[0].layout_.sizes if type(args[0]) is Recorded else ()
         given = args[1] if len(args) > 1 else range(len(sizes))
         dims = given if isinstance(given, (list, tuple, range)) else [given]
-        names = {name for dim in dims if sizes and isinstance(sizes[dim], Size) for name in sizes[dim].symbols}
+        squeezed = [sizes[dim] for dim in dims] if sizes else []
+        names = {name for size in squeezed if isinstance(size, Size) for name in size.symbols}
         if names & self.enlarged:
             raise StaticAxesError(names & self.enlarged, self.line())
 
