@@ -109,7 +109,7 @@ class Elements:
             if tensor.place < 0 and id(tensor) not in self._copies:  # an argument, which may be written
                 self._copies[id(tensor)] = tensor.elements = elements = elements.clone()
             return elements
-        if tensor.is_meta:
+        if tensor.is_meta or id(tensor) in self.owner.valueless:
             self.owner.refuse("asks for elements that follow from a weight without values")
         if id(tensor) not in self._copies:
             self._copies[id(tensor)] = (

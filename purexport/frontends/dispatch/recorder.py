@@ -96,6 +96,7 @@ class Recorder:
         self, modules: Mapping[torch.nn.Module, str], sizes: Mapping[str, int], enlarged: Collection[str] = ()
     ) -> None:
         self.enlarged = frozenset(enlarged)
+        self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
         self.graph = Recording()
         self.modules = modules
         self.sizes = dict(sizes)

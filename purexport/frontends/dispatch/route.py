@@ -37,6 +37,7 @@ from purexport.frontends.dispatch.decisions import without
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.fake_tensors import attributes
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import below, calls_before_composites
 from purexport.torch_patches.conversions import conversions_recorded
@@ -94,8 +95,9 @@ def _captured(
         recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)
     ]
-    for kind, name, tensor in _state(request.model):
+    for kind, name, tensor in [*_state(request.model), *attributes(request.valueless)]:
         recorder.state(kind, name, tensor)
+    recorder.valueless = frozenset(id(getattr(*item.places[0])) for item in request.valueless)
     buffers = Buffers(request.model)
     args, kwargs = flat.rebuild(tensors)
     with (
@@ -119,11 +121,6 @@ def _captured(
 
 
 def _refuse_unknown(request: Request) -> None:
-    if request.valueless:
-        raise ExportError(
-            "a model without values is not captured by dispatch yet; use capture='export'",
-            code="dispatch-cannot-record",
-        )
     if request.derived:
         raise ExportError(
             "sizes that are declared as expressions of others are not captured by dispatch; use capture='export'",

@@ -62,6 +62,11 @@ class Convolutional(nn.Module):
         return {"logits": self.linear(y), "parts": [y[:, 1:3], y.view(y.shape[0], -1)]}
 
 
+class Asking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+
 class Counting(nn.Module):
     count: torch.Tensor
 
@@ -154,23 +159,23 @@ MODELS = [
     # questions
     n("greater", lambda x: x * 2 if x.shape[1] > 5 else x, 9, remarks=(r"for which n > 5 at .*test_models.py:\d+",)),
     n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
-    n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* holds it at 7",)),
+    n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("steps", lambda x: sum(x[:, i] for i in range(x.shape[1])), remarks=("'n' was declared dynamic",)),
     n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] != 0 else x, 9),
     Model(
         "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
-        remarks=("the model takes them for one size",),
+        remarks=("one size",),
     ),
     # axes of one element, and pieces of an axis
     Model(
         "squeezed", lambda x: x.squeeze(1), ((3, 1, 4),), {"x": {0: "b", 1: "n"}}, [[(5, 1, 4)]],
-        remarks=("'n' was declared dynamic, .* holds it at 1",),
+        remarks=("'n' was declared dynamic, .* fixes it at 1",),
     ),
     Model(
         "asked-for-one", lambda x: x * 2 if x.shape[0] == 1 else x, ((4, 7),), BATCH, [[(5, 7)]],
     ),
     Model("of-one-size", lambda x, y: x * y, ((2, 3), (1, 3)), {"x": {0: "b"}, "y": {0: "b"}}, [[(5, 3), (5, 3)]]),
-    n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=("'n' was declared dynamic, .* holds it at 7",)),
+    n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("halves", lambda x: x.split(x.shape[1] // 2 + 1, 1)[-1], 9),
     Model("two-dtypes", lambda x: functional.huber_loss(x, x.double())),
     # elements
@@ -247,11 +252,19 @@ def test_nothing_is_computed_unless_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert ran == ["aten::add.Tensor", "aten::mul_.Tensor", "aten::sum", "aten::gt.Scalar"]
 
 
+def test_a_model_without_values() -> None:
+    model = nn.Sequential(nn.Linear(7, 5, device="meta"), nn.LayerNorm(5, device="meta"))
+    captured = purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"input": {0: "n"}})
+    assert re.findall(r"aten::\w+", str(captured)) == ["aten::linear", "aten::layer_norm"]
+    asking = nn.Sequential(model, Asking())
+    with pytest.raises(purexport.ExportError, match=r"weight without values, at .*test_models.py:\d+"):
+        purexport.capture(asking, (rand(3, 7),), capture="dispatch")
+
+
 REFUSED = {
     "sparse": (lambda x: x.to_sparse().to_dense(), r"sparse or quantized tensor.*at .*test_models.py:\d+"),
     "cond": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)), "torch.cond"),
     "script-inside": (nn.Sequential(torch.jit.script(nn.Linear(7, 5))), "scripted modules"),
-    "no-values": (nn.Linear(7, 5, device="meta"), "without values"),
     "broken": (lambda x: x @ x, "does not run on these args"),
     "strides": (lambda x: x.t().stride(), r"asks for the strides .* at .*test_models.py:\d+"),
 }
