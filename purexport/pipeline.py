@@ -125,7 +125,8 @@ def export(
       `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
         shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with
         options.  Their bytes are read when they are written.  The model may be on the meta device or consist of fakes.
-      `capture`: "trace" (torch.jit.trace), "export" (torch.export), or "auto": a script and an ExportedProgram as they
+      `capture`: "trace" (torch.jit.trace), "export" (torch.export), "dispatch" (one run on tensors
+        without data, with symbolic sizes; not tried by "auto" yet), or "auto": a script and an ExportedProgram as they
         are, other models by trace where that succeeds.
       `mutated_state`: what becomes of a buffer or an input that the model writes to: "warn", "error", or "io", which
         makes them inputs and outputs of the file.

@@ -176,7 +176,9 @@ def capture_row(row: Row, route: str) -> purexport.CapturedModel:
         model = scripted(model, args, kwargs)
     elif route == "traced-script":
         model, args, kwargs = traced(model, args, kwargs)
-    captured = capture_model(model, args, kwargs, capture=route if route in CAPTURES else "auto", dynamic_axes=axes)
+    captured = capture_model(
+        model, args, kwargs, capture=route if route in (*CAPTURES, "dispatch") else "auto", dynamic_axes=axes
+    )
     assert captured.route == route.removeprefix("traced-")
     return captured
 

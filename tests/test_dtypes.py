@@ -97,6 +97,7 @@ MOST_NAMES = 4
 NAMES = {name for row in ROWS for name in (row.name, row.array, row.scalar, row.safetensors) if len(name) > 2}
 OTHER_TABLES = {
     "proto_schema.quantization.scheme": "in which types weights can be stored, and in which blocks",
+    "purexport.options": "the types of weights by name, as type checkers and editors need them",
     "purexport.aten.schema": "torch's own numbers of its dtypes, of which ONNX has few",
     "purexport.runtime.sessions": "which of torch's dtypes numpy has, where both can be asked only by trying",
     "purexport.runtime.verification": "how far results may be apart, by dtype",

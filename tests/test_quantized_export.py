@@ -73,7 +73,7 @@ def test_export(
     written = ps.load(tmp_path / "m.onnx")
     assert next(item.version for item in written.opset_import if not item.domain) == opset
     assert operators(written).count(operator[0]) == operator[1]
-    assert seen[-2:] == ["verify", "save"]
+    assert seen[-3:] == ["verify", "quantize", "save"]
     wanted = net(IDS).detach()
     error = float((program(IDS)[0] - wanted).norm() / wanted.norm())
     assert 0 < error < near

@@ -374,6 +374,13 @@ FAMILIES: tuple[Family, ...] = (
         "Traces, scripts and programs",
         (
             Code(
+                "dispatch-cannot-record",
+                "The route by dispatch does not record what the model does there.",
+                "Use `capture='trace'` or `capture='export'`.",
+                "the model computes with a sparse or quantized tensor, which is not captured by dispatch, at "
+                "model.py:3; use capture='trace' or capture='export'",
+            ),
+            Code(
                 "trace-cannot-record",
                 "torch's tracer does not record this call.",
                 "Use `capture='export'`.",

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from purexport.errors import ExportError
 from purexport.frontends.core.request import Captured, Request
 from purexport.frontends.core.route import Route
+from purexport.frontends.dispatch.route import DISPATCH
 from purexport.frontends.export.route import EXPORT, PROGRAM
 from purexport.frontends.script.route import SCRIPT
 from purexport.frontends.trace.route import TRACE
 
-ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, TRACE, EXPORT)
+ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, TRACE, EXPORT, DISPATCH)
 CHOICES = ("auto", *(route.name for route in ROUTES if not route.only))
 
 _ELSEWHERE = (
@@ -36,7 +37,10 @@ def takes_numbers(request: Request) -> bool:
     taking = [route for route in ROUTES if route.takes(request.model)]
     asked = [route for route in taking if route.name == request.route]
     owners = [route for route in taking for option in route.options if getattr(request, option) is not None]
-    first = next((route for route in taking if route.only), (asked or owners or taking)[0])
+    first = next(
+        (route for route in taking if route.only),
+        (asked or owners or [route for route in taking if not route.on_request])[0],
+    )
     return first.takes_numbers
 
 
@@ -69,7 +73,9 @@ def _captured(request: Request) -> Captured:
     if asked is not None:
         return _by(asked, request, "asked for")
     # for a model without values, first the routes that do not need values; apart from that, the order stays
-    order = sorted(taking, key=lambda route: route.looks_at_values) if request.valueless else taking
+    order = [route for route in taking if not route.on_request]
+    if request.valueless:
+        order.sort(key=lambda route: route.looks_at_values)
     return _first_of(order, request)
 
 

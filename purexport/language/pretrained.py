@@ -161,7 +161,7 @@ def pretrained_model(
         judge_path(place / MODEL_FILE, options)
     refuse_others(place, files)
     program = _exported(part, options)
-    fewer = None if bits is None else quantized(program, bits)
+    fewer = None if bits is None else quantized(program, bits, opset_version)
     report = _report(program, part, found, type(model).__name__, target, options.opset)
     report.warnings += [*program.report.warnings, *remarks, *([] if fewer is None else fewer.remarks)]
     told = Progress(progress, STAGES)

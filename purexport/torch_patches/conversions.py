@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 Namespace = dict[str, Any]
-# a function of the argument; None where the original decides
-Form = Callable[[Any], Any]
+# a function of the arguments; None where the original decides
+Form = Callable[..., Any]
 
 _replaced: list[Namespace] = []
 
@@ -53,9 +53,9 @@ def _other(original: Any, form: Form) -> Any:
     if isinstance(original, type):
         return _Kind(original.__name__, (), {"original": original, "form": staticmethod(form)})
 
-    def function(*args: Any) -> Any:
-        found = form(args[0]) if len(args) == 1 else None
-        return original(*args) if found is None else found
+    def function(*args: Any, **kwargs: Any) -> Any:
+        found = None if kwargs else form(*args)
+        return original(*args, **kwargs) if found is None else found
 
     return function
 

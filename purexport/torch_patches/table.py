@@ -21,12 +21,15 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
 from purexport.torch_patches.batched import batched_calls_handed_to, call_of_batched_functions
+from purexport.torch_patches.before_composites import below, calls_before_composites, key_is_excluded, key_is_included
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.conversions import conversions_recorded, replaced_conversions
+from purexport.torch_patches.eager import stance, uncompiled
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.fakes import counts_typed, implementations
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
+from purexport.torch_patches.math_functions import functions_of_math, math_recorded
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.ranges import range_of_torch, range_recorded
 from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
@@ -92,6 +95,34 @@ PATCHES = (
         "a trace on fake tensors would record what the kernels of fakes compute with sizes",
         (2, 0),
         _get_current_dispatch_mode_stack,
+    ),
+    Patch(
+        calls_before_composites,
+        "the dispatch key DeferredInit, included for the thread",
+        "composite operators such as linear and layer_norm fall apart before a mode of torch sees them",
+        (2, 0),
+        key_is_included,
+    ),
+    Patch(
+        below,
+        "the dispatch key DeferredInit, excluded for the thread",
+        "what the recorder itself asks of torch is no part of the model",
+        (2, 0),
+        key_is_excluded,
+    ),
+    Patch(
+        uncompiled,
+        "the stance of torch.compiler",
+        "the compiler cannot look at tensors without data, and what it makes of a model is not what the model calls",
+        (2, 6),
+        stance,
+    ),
+    Patch(
+        math_recorded,
+        "functions of Python's module math",
+        "they make the example's number of a size",
+        (2, 0),
+        functions_of_math,
     ),
     Patch(
         module_paths,

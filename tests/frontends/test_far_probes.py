@@ -89,10 +89,10 @@ def asked_of_often_then_filtered(x: Tensor) -> Tensor:
 def test_few_questions_search_the_whole_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chosen_sizes, "_MAY_DECIDE", Counted(chosen_sizes._MAY_DECIDE))
     monkeypatch.setattr(Counted, "walks", 0)
-    assert not [text for text in warned(asked_of_often) if "data decides" in text]
+    assert not [text for text in warned(asked_of_often) if "depends on data" in text]
     assert 0 < Counted.walks <= 3 * 64
 
 
 def test_after_many_questions_a_size_that_data_decides_is_seen() -> None:
-    said = [text for text in warned(asked_of_often_then_filtered) if "data decides" in text]
-    assert len(said) == 1 and "takes a number at" in said[0]
+    said = [text for text in warned(asked_of_often_then_filtered) if "depends on data" in text]
+    assert len(said) == 1 and "uses a number at" in said[0]

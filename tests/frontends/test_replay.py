@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace import torchscript
 from purexport.frontends.trace.replay import SHAPES, Asked, Kernels
-from purexport.frontends.trace.shape_functions import UnfitError
 
 OWNED = torch.ones(4)
 aten = torch.ops.aten

@@ -119,7 +119,7 @@ def test_routes_are_tried_in_order(
 
 def test_the_rows_of_this_package() -> None:
     """The routes that `capture=` names are those of the documentation, and a model that only one route takes has it."""
-    assert choose.CHOICES == ("auto", "trace", "export")
+    assert choose.CHOICES == ("auto", "trace", "export", "dispatch")
     script = torch.jit.script(torch.nn.ReLU())
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(1),))
     for model, name in ((script, "script"), (program, "export")):

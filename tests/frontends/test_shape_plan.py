@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from purexport.aten.names import operator_of
 from purexport.aten.schema import signature
+from purexport.frontends.core.shape_functions import INTEGERS, SHAPES, UnfitError
 from purexport.frontends.trace import torchscript
 from purexport.frontends.trace.replay import Asked
-from purexport.frontends.trace.shape_functions import INTEGERS, SHAPES, UnfitError
 from purexport.frontends.trace.shape_plan import plan_of
 
 LONG = torch.int64

@@ -402,13 +402,13 @@ RELATED = {
 @pytest.mark.parametrize("name", RELATED)
 def test_sizes_that_fit_each_other(name: str) -> None:
     case = RELATED[name]
-    new, mask, past = case.labels
-    axes = {"new": {0: new}, "mask": {0: mask}, "past": {0: past}}
+    new, total, past = case.labels
+    axes = {"new": {0: new}, "mask": {0: total}, "past": {0: past}}
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
     assert not [item for item in shown if issubclass(item.category, torch.jit.TracerWarning)]
-    notes = [text for text in program.report.warnings if "for all sizes that were tried" in text]
+    notes = [text for text in program.report.warnings if "which all tried sizes took" in text]
     assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
     found = [text.split("'")[1] for text in program.report.warnings if "the model fixes it at" in text]
     assert tuple(found) == case.held, program.report.warnings

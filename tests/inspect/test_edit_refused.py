@@ -192,7 +192,7 @@ def test_paths_that_are_left_alone(file: Path) -> None:
     file.chmod(0o640)
     edit(file, wanted)
     assert file.stat().st_mode & 0o777 == 0o640
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         edit(file, wanted, os.devnull)
     with pytest.raises(ValueError, match="leave out the name"):
         edit(file, wanted, out, append=True)

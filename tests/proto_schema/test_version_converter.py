@@ -445,3 +445,20 @@ def test_the_first_opsets(
         np.testing.assert_array_equal(found[0], values[0] + values[1][:, None])
     if name == "Reshape":
         assert found[0].shape == (3, 2)
+
+
+@pytest.mark.parametrize("opset", [9, 13])
+def test_a_computed_shape_with_allowzero(opset: int) -> None:
+    """A size of 0 stays one, where without `allowzero` it would be a size of the input."""
+    inputs = [
+        ps.helper.make_tensor_value_info("x", 1, ["n", "m"]),
+        ps.helper.make_tensor_value_info("shape", ps.TensorProto.INT64, [3]),
+    ]
+    node = ps.helper.make_node("Reshape", ["x", "shape"], ["y"], allowzero=1)
+    graph = ps.helper.make_graph([node], "g", inputs, [ps.helper.make_tensor_value_info("y", 1, [None] * 3)])
+    made = convert_version(ps.helper.make_model(graph, opset_imports=[ps.helper.make_opsetid("", 20)]), opset)
+    for old, new in (((2, 3), (3, 1, 2)), ((0, 3), (5, 0, 2)), ((4, 0), (0, 7, 1)), ((0, 0), (3, 3, 0))):
+        x = np.arange(np.prod(old), dtype=np.float32).reshape(old)
+        found = run_in_runtime(lowered(made).SerializeToString(), {"x": x, "shape": np.array(new, np.int64)})
+        assert found is not None
+        np.testing.assert_array_equal(found[0], x.reshape(new))

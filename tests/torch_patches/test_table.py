@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,8 @@ class Twice(torch.autograd.Function):
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "batched_calls_handed_to": (handler,),
     "conversions_recorded": ([{}], {int: lambda item: None}),
+    "calls_before_composites": (handler,),
+    "math_recorded": ({"sqrt": lambda item: None},),
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),
     "conditions_handed_to": (lambda node: None,),
@@ -81,6 +84,8 @@ class PlannedError(Exception):
 def test_the_original_is_back_afterwards(patch: Patch, error: type[BaseException] | None) -> None:
     arguments = ARGUMENTS.get(patch.name, ())
     checked = []
+    if patch.name == "uncompiled":
+        importlib.import_module("torch._dynamo.eval_frame")  # without it nothing is wrapped, and nothing is replaced
 
     def check() -> None:
         before = patch.now()

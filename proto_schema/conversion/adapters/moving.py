@@ -287,12 +287,21 @@ def part_of_shape(node: Draft, op: Writer) -> Result:
 
 @down("Reshape", version=14)
 def zeros_copy(node: Draft, op: Writer) -> Result:
-    """A size of 0 that means 0: allowed where the shape has none, or where it can be said otherwise."""
+    """A size of 0 that means 0: left where the shape has none, else said otherwise.
+
+    A computed shape may have one. Then there are no elements, and any tensor of that shape is the same.
+    """
     if not node.attribute("allowzero"):
         return None
     shape = node.ints(1)
     if shape is None:
-        raise RefusedError("a size of 0 in its computed shape would mean another size")
+        with op.body() as empty:
+            empty.outputs = [op.Expand(op.like(0, node[0]), node[1])]
+        with op.body() as filled:
+            filled.outputs = [op.Reshape(node[0], node[1])]
+        has_zero = op.Equal(op.ReduceProd(node[1], keepdims=0), op.const(np.array(0)))
+        kinds = [node.out_type(0)]
+        return op.looped("If", [has_zero], kinds, then_branch=empty.graph, else_branch=filled.graph)[0]
     if 0 not in shape:
         return node.with_(drop="allowzero")
     sizes = node[0].sizes

@@ -76,8 +76,13 @@ def _operators() -> torch.library.Library:
     return library
 
 
-def _operator(name: str) -> Any:
+def declare_operators() -> None:
+    """Declare our own operators, for code that must know them before a model calls one."""
     _operators()
+
+
+def _operator(name: str) -> Any:
+    declare_operators()
     return operator_of(f"{OWN_NAMESPACE}::{name}")
 
 

@@ -24,8 +24,8 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten.graph import Frame
 from purexport.frontends.core.frames import users_line
+from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace.replay import Kernels, is_large_product
-from purexport.frontends.trace.shape_functions import UnfitError
 from purexport.torch_patches.calls import operators_handed_to
 from purexport.torch_patches.torch_jit import run_graph
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from proto_schema.records import dataclass
-from purexport.frontends.trace.shape_functions import UnfitError
+from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace.shape_plan import Plan, plan_of
 from purexport.torch_patches.calls import operators_handed_to
 from purexport.torch_patches.torch_jit import remove_dead, run_graph

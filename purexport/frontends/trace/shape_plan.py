@@ -20,8 +20,8 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten.names import operator_of
 from purexport.aten.schema import Parameter, changes_shape, dtype_from_code, is_wrapped_number, signature, target_of
+from purexport.frontends.core.shape_functions import INTEGERS, SHAPES, Shape, UnfitError, broadcast, shape_of
 from purexport.frontends.trace.nodes import inputs_of, outputs_of
-from purexport.frontends.trace.shape_functions import INTEGERS, SHAPES, Shape, UnfitError, broadcast, shape_of
 
 _FAILURES = (RuntimeError, ValueError, IndexError, TypeError, LookupError, ArithmeticError)
 

@@ -31,11 +31,11 @@ from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived, Specialised
 from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value, every_call
 from purexport.errors import ExportError
+from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace import decisions, probes
 from purexport.frontends.trace.agreement import Compared, Lines
 from purexport.frontends.trace.probes import Sizes
 from purexport.frontends.trace.replay import Asked
-from purexport.frontends.trace.shape_functions import UnfitError
 from purexport.frontends.trace.torchscript import Decision, TooManyCallsError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory

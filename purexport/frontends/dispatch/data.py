@@ -1,0 +1,126 @@
+"""The elements of a tensor, when Python asks for them: the recorded calls that lead to it run on the example.
+
+A call runs once at most.  Besides the calls whose results are needed, those run that write into memory which one of the
+needed tensors may share.  What the model owns is read where it is, and a copy is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from purexport.frontends.dispatch.numbers import SYMBOLIC
+from purexport.frontends.dispatch.operators import Operator
+from purexport.frontends.dispatch.tensors import Recorded
+from purexport.torch_patches.before_composites import below
+
+
+class Entry:
+    """A recorded call with its tensors; `done` once it has run."""
+
+    __slots__ = ("args", "done", "kwargs", "operands", "operator", "results", "written")
+
+    def __init__(
+        self,
+        operator: Operator,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        results: list[Any],
+        written: list[Any],
+        operands: list[Any],
+    ) -> None:
+        self.operator = operator
+        self.args = args
+        self.kwargs = kwargs
+        self.results = results
+        self.written = written
+        self.operands = operands
+        self.done = False
+
+
+class Elements:
+    """Runs recorded calls; `owner` is the recorder."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self._copies: dict[int, torch.Tensor] = {}
+
+    def of(self, tensor: Recorded) -> torch.Tensor:
+        """The elements of a tensor as they are now.  The result is a copy."""
+        with below(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            self._run([tensor])
+            return self._real(tensor).clone()
+
+    def number_of(self, tensor: Recorded) -> Any:
+        """The number in a tensor of one element."""
+        with below():
+            return self.of(tensor).item()
+
+    def result_of(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a call gives that is not recorded yet."""
+        needed = [item for item in _flat((*args, *kwargs.values())) if isinstance(item, torch.Tensor)]
+        with below(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            self._run(needed)
+            return operator.kernel(*self._reals(args), **{name: self._reals(item) for name, item in kwargs.items()})
+
+    def _run(self, needed: Sequence[Any]) -> None:
+        wanted = {id(item) for item in needed}
+        memory: set[int] = set().union(*(self.owner.memory_of(item) for item in needed)) if needed else set()
+        chosen = []
+        for entry in reversed(self.owner.log):
+            if entry.done:
+                continue
+            gives = any(id(item) in wanted for item in entry.results)
+            writes = any(memory & self.owner.memory_of(item) for item in entry.written)
+            if not (gives or writes):
+                continue
+            chosen.append(entry)
+            for item in entry.operands:
+                wanted.add(id(item))
+                memory |= self.owner.memory_of(item)
+        for entry in reversed(chosen):
+            self._run_entry(entry)
+
+    def _run_entry(self, entry: Entry) -> None:
+        entry.done = True
+        args = self._reals(entry.args)
+        kwargs = {name: self._reals(item) for name, item in entry.kwargs.items()}
+        found = entry.operator.kernel(*args, **kwargs)
+        several = found if isinstance(found, (list, tuple)) else [found]
+        for item, real in zip(entry.results, several, strict=False):
+            if type(item) is Recorded:
+                item.elements = real
+
+    def _reals(self, items: Any) -> Any:
+        if type(items) in (list, tuple):
+            return [self._reals(item) for item in items]
+        if isinstance(items, torch.Tensor):
+            return self._real(items)
+        return items.node.example if isinstance(items, SYMBOLIC) else items
+
+    def _real(self, tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) is Recorded:
+            elements = tensor.elements
+            if elements is None:
+                self.owner.refuse("asks for elements that cannot be computed")
+            assert elements is not None
+            if tensor.place < 0 and id(tensor) not in self._copies:  # an argument, which may be written
+                self._copies[id(tensor)] = tensor.elements = elements = elements.clone()
+            return elements
+        if tensor.is_meta or id(tensor) in self.owner.valueless:
+            self.owner.refuse("asks for elements that follow from a weight without values")
+        if id(tensor) not in self._copies:
+            self._copies[id(tensor)] = (
+                tensor.detach().clone() if not tensor.is_leaf or not tensor.requires_grad else tensor.detach()
+            )
+        return self._copies[id(tensor)]
+
+
+def _flat(items: Any) -> Any:
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            yield from _flat(item)
+        else:
+            yield item

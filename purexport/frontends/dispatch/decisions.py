@@ -1,0 +1,179 @@
+"""What Python asked about numbers, how it was answered, and what that means for the user.
+
+A comparison of sizes has the answer that ranges and equations give.  Where they give none, it has the example's, and
+that is noted with its line.  What a note means:
+
+| asked                                     | answered | what is said                                             |
+|-------------------------------------------|----------|----------------------------------------------------------|
+| comparison that all sizes answer alike    | by sizes | nothing                                                  |
+| `==` of two sizes, true in the example    | example  | they are one size from here on; an axis that is equal to |
+|                                           |          | a number becomes static, with the line                   |
+| any other comparison of sizes             | example  | a remark with the line: the file goes this way           |
+| a number as a Python number (`range(n)`)  | example  | the axes in it become static, with the line              |
+| a number or truth that the data decides   | data     | a remark with the line: the file has that of the example |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from proto_schema.records import dataclass
+from proto_schema.sizes import ContradictionError, Dim, Size
+from proto_schema.sizes.equations import Equations
+from purexport.aten.axes import Axes, Specialised
+from purexport.frontends.dispatch.numbers import Number, text_of
+
+_MOST = 4
+"""Paths that the remark names."""
+
+
+@dataclass
+class _Path:
+    number: Number
+    holds: bool
+    line: str
+
+    def __str__(self) -> str:
+        text = text_of(self.number)
+        return f"{text if self.holds else f'not {text}'} at {self.line}"
+
+
+class Decisions:
+    """All that was asked in one capture; `axes` are the names of the declared axes."""
+
+    def __init__(self, axes: Collection[str]) -> None:
+        self.axes = set(axes)
+        self.equations = Equations()
+        self.places: dict[str, str] = {}
+        self.paths: dict[str, _Path] = {}
+        self.of_data: dict[str, None] = {}
+        self.checks: list[str] = []
+
+    # -- answers
+
+    def provable(self, number: Number) -> bool | None:
+        """The answer that holds for all sizes; None where there is none."""
+        if number.origin is None:
+            return bool(number.example)
+        target, operands = number.origin
+        if not isinstance(target, str):
+            return None
+        if target in _JOINED:
+            found = [self.provable(item) if isinstance(item, Number) else bool(item) for item in operands]
+            settles = target == "aten::__or__.bool"
+            if settles in found:
+                return settles
+            return None if None in found else not settles
+        if target == "aten::__not__":
+            inner = self.provable(operands[0])
+            return None if inner is None else not inner
+        if target not in _RELATIONS:
+            return None
+        one, other = (item.size if isinstance(item, Number) else item for item in operands)
+        if one is None or other is None or isinstance(one, float) or isinstance(other, float):
+            return None
+        return self._compared(target, one, other)
+
+    def _compared(self, target: str, one: Dim, other: Dim) -> bool | None:
+        equations = self.equations
+        if target in ("aten::eq.int", "aten::ne.int"):
+            found = equations.equals(one, other)
+        elif target in ("aten::lt.int", "aten::ge.int"):
+            found = equations.less(one, other)
+        else:
+            found = equations.less(other, one)
+        return found if found is None or target in _PLAIN else not found
+
+    def answer(self, number: Number, line: str) -> bool:
+        """The answer to a question that decides how Python goes on."""
+        found = self.provable(number)
+        if found is not None:
+            return found
+        holds = bool(number.example)
+        target = number.origin[0]
+        if (target, holds) in _EQUATIONS:
+            one, other = (item.size if isinstance(item, Number) else item for item in number.origin[1])
+            if one is not None and other is not None and self.learn(one, other, line):
+                return holds
+        self.paths.setdefault(text_of(number), _Path(number, holds, line))
+        return holds
+
+    def assume(self, number: Number, line: str) -> bool:
+        """Note what the model says of its sizes; whether it holds for the example."""
+        if not number.example:
+            return False
+        if number.origin and number.origin[0] == "aten::eq.int":
+            one, other = (item.size if isinstance(item, Number) else item for item in number.origin[1])
+            if one is not None and other is not None:
+                self.learn(one, other, line)
+        return True
+
+    def require(self, number: Number, line: str, number_of_data: str) -> None:
+        """Python takes the number of the example as it is."""
+        for name in sorted(_symbols(number)):
+            if name in self.axes:
+                example = number.owner.example_of(name)  # type: ignore[attr-defined]
+                self.learn(number.owner.symbol(name), example, line)  # type: ignore[attr-defined]
+            else:
+                self.of_data.setdefault(number_of_data)
+
+    def learn(self, one: Dim, other: Dim, line: str) -> bool:
+        """Whether an equation says what a symbol is."""
+        before = set(self.equations.replacements)
+        try:
+            self.equations.learn(one, other, lambda name: 0 if name in self.axes else 1)
+        except ContradictionError:
+            return False
+        new = set(self.equations.replacements) - before
+        for name in new:
+            self.places.setdefault(name, line)
+        return bool(new)
+
+    # -- what is said
+
+    def specialised(self) -> list[Specialised]:
+        """The declared axes that an equation makes a number."""
+        found = []
+        for name in sorted(self.axes):
+            size = self.equations.replacements.get(name)
+            if isinstance(size, int):
+                found.append(Specialised(name, size, self.places.get(name, "the model")))
+        return found
+
+    def remarks(self) -> list[str]:
+        """One sentence for the paths that were taken, and one for each number of the data."""
+        found = [*self.checks, *self.of_data]
+        paths = [item for item in self.paths.values() if self.provable(item.number) is None]
+        if paths:
+            said = map(str, paths[:_MOST])
+            more = f" and {len(paths) - _MOST} more" if len(paths) > _MOST else ""
+            found.append(
+                f"the file goes the way of the example, for which {'; '.join(said)}{more}; for sizes where that does "
+                "not hold, it may compute something else"
+            )
+        return found
+
+
+_RELATIONS = frozenset(f"aten::{name}.int" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+_PLAIN = frozenset(["aten::eq.int", "aten::lt.int", "aten::gt.int"])
+_JOINED = frozenset(["aten::__and__.bool", "aten::__or__.bool"])
+_EQUATIONS = frozenset([("aten::eq.int", True), ("aten::ne.int", False)])
+
+
+def _symbols(number: Number) -> set[str]:
+    """The symbols in a number."""
+    if isinstance(number.size, Size):
+        return set(number.size.symbols)
+    if not isinstance(number.origin, tuple) or not isinstance(number.origin[0], str):
+        return {"data"}
+    found: set[str] = set()
+    for item in number.origin[1]:
+        if isinstance(item, Number):
+            found |= _symbols(item)
+    return found
+
+
+def without(axes: Mapping[str, Axes], static: Collection[str]) -> dict[str, Axes]:
+    """The axes without those that are static."""
+    left = {name: {axis: label for axis, label in named.items() if label not in static} for name, named in axes.items()}
+    return {name: named for name, named in left.items() if named}

@@ -1,0 +1,318 @@
+"""What the results of a call are like, found out once for operands of the same layouts.
+
+torch's meta function says it for the example.  Where sizes can change, a row or torch at other sizes says how they
+follow from the operands' (`shapes`).  Where torch has no meta function, or one that refuses what the kernel takes, the
+kernel itself runs on the elements of the example (`data`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from proto_schema.sizes import Dim, Size
+from purexport.errors import ExportError
+from purexport.facts.table import shape_function_of
+from purexport.frontends.dispatch import shapes
+from purexport.frontends.dispatch.arguments import mapped, numbers_in, tensors_in
+from purexport.frontends.dispatch.numbers import SYMBOLIC
+from purexport.frontends.dispatch.operators import Operator
+from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.torch_patches.before_composites import below
+
+_META = torch.device("meta")
+
+
+class UnfollowedError(Exception):
+    """An argument that torch itself must see first, such as a tensor of a layer of torch.func.  No user sees it."""
+
+
+class Recipe:
+    """What a call gives: layouts, or with `plain` a result that is no tensor.
+
+    `shares` is whether a result may share the memory of an operand, `keeps` whether all is the same for all operands of
+    equal layouts.
+    """
+
+    __slots__ = ("keeps", "plain", "results", "shares")
+
+    def __init__(self, results: Any, shares: bool = False, plain: bool = False, keeps: bool = True) -> None:
+        self.results = results
+        self.shares = shares
+        self.plain = plain
+        self.keeps = keeps
+
+
+def _shares(operator: Operator, found: Sequence[Any], operands: Sequence[torch.Tensor]) -> bool:
+    """Whether a result has the storage of an operand."""
+    if operator.changes_layout:
+        return True
+    storages = {item.untyped_storage()._cdata for item in operands}
+    return any(item.untyped_storage()._cdata in storages for item in found if item is not None)
+
+
+class Layouts:
+    """The layouts of one capture; `owner` is the recorder."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self._layouts: dict[Any, Layout] = {}
+        self._metas: dict[Any, torch.Tensor] = {}
+
+    def meta(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An example without data."""
+        key = (shape, strides, dtype)
+        found = self._metas.get(key)
+        if found is None:
+            with below():
+                found = self._metas[key] = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+        return found
+
+    def layout(self, meta: torch.Tensor, sizes: tuple[Dim, ...] | None = None) -> Layout:
+        """The layout of a tensor without data; the same object for the same layout."""
+        sizes = tuple(meta.shape) if sizes is None else sizes
+        strided = meta.layout is torch.strided
+        if not strided:
+            self.owner.refuse(f"makes a tensor of the layout {meta.layout}, which is not captured by dispatch")
+        key = (sizes, tuple(meta.shape), meta.stride(), meta.dtype, meta.storage_offset())
+        found = self._layouts.get(key)
+        if found is None:
+            found = self._layouts[key] = Layout(sizes, meta)
+        return found
+
+    def recipe(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe:
+        """What the results are like."""
+        fresh = operator.changes_layout
+
+        def example(item: Any) -> Any:
+            if type(item) is Recorded:
+                return item.layout_.copied() if fresh else item.layout_.meta
+            if isinstance(item, SYMBOLIC):
+                return item.node.example
+            if isinstance(item, torch.Tensor):
+                return self.owner.owned(item).layout.meta
+            return item
+
+        found: Any
+        if operator.target in _LAYOUT_BY_KERNEL:
+            return Recipe(self._by_data(operator, args, kwargs), shares=True, keeps=False)
+        try:
+            found = self._by_torch(operator, args, kwargs, example)
+        except (ExportError, UnfollowedError):
+            raise
+        except Exception as error:
+            try:
+                found = self._by_data(operator, args, kwargs)
+            except ExportError:
+                raise
+            except Exception:
+                raise error from None
+            return Recipe(found, shares=True, keeps=False)
+        symbolic = bool(numbers_in(args, kwargs)) or any(
+            not item.layout_.static for item in tensors_in(args, kwargs) if type(item) is Recorded
+        )
+        if isinstance(found, torch.Tensor):
+            sizes = self._sizes(operator, args, kwargs, [found])[0] if symbolic else None
+            return Recipe(self.layout(found, sizes), _shares(operator, [found], self._operand_metas(args, kwargs)))
+        if isinstance(found, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in found):
+            sizes_of = self._sizes(operator, args, kwargs, list(found)) if symbolic else [None] * len(found)
+            made = [
+                None if item is None else self.layout(item, sizes) for item, sizes in zip(found, sizes_of, strict=True)
+            ]
+            shares = _shares(operator, found, self._operand_metas(args, kwargs))
+            return Recipe(made if isinstance(found, list) else tuple(made), shares)
+        if found is None or (isinstance(found, (list, tuple)) and not found):
+            return Recipe(found)
+        return Recipe(found, plain=True, keeps=not symbolic)
+
+    def _operand_metas(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        return [
+            item.layout_.meta if type(item) is Recorded else self.owner.owned(item).layout.meta
+            for item in tensors_in(args, kwargs)
+        ]
+
+    def _by_torch(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any) -> Any:
+        """What torch's meta function gives."""
+        metas = mapped(example, args)
+        named = {name: _META if name == "device" else mapped(example, item) for name, item in kwargs.items()}
+        metas = [_META if isinstance(item, torch.device) else item for item in metas]
+        if operator.kernel is not operator.overload and not tensors_in(args, kwargs):
+            # torch finds no kernel for an operator of our own that makes a tensor of numbers alone
+            shape = shape_function_of(operator.target)
+            bound = {**operator.bound(metas, named), "device": _META}
+            with below():
+                return shape(**bound) if shape is not None else None
+        with below():
+            return operator.overload(*metas, **named)
+
+    def _sizes(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any]
+    ) -> list[tuple[Dim, ...] | None]:
+        """The sizes of results of which the example is known."""
+        if operator.same and operator.same[0] is not None and not operator.changes_layout and len(found) == 1:
+            item = args[operator.same[0]] if operator.same[0] < len(args) else None
+            if type(item) is Recorded:
+                return [item.layout_.sizes]
+        row = shapes.row_of(operator.target, operator.overload)
+        by_row = self._by_row(row, operator, args, kwargs, found) if row is not None else None
+        if by_row is not None and operator.target.partition(".")[0] in _TAKEN_APART:
+            self._by_other_sizes(operator, args, kwargs, found)  # for the length of the list alone
+        return by_row or self._by_other_sizes(operator, args, kwargs, found)
+
+    def _by_row(
+        self, row: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Any
+    ) -> list[tuple[Dim, ...] | None] | None:
+        def operand(item: Any) -> Any:
+            if type(item) is Recorded:
+                layout = item.layout_
+                return tuple(map(shapes.extent, layout.sizes, layout.example))
+            if isinstance(item, torch.SymInt):
+                return shapes.extent(item.node.size, item.node.example)
+            if isinstance(item, SYMBOLIC):
+                return item.node.example
+            if isinstance(item, torch.Tensor):
+                return tuple(item.shape)
+            return item
+
+        bound = operator.bound(list(mapped(operand, args)), {k: mapped(operand, v) for k, v in kwargs.items()})
+        try:
+            made = row(*bound.values())
+        except (shapes.UnfitError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError):
+            return None
+        several = made if isinstance(made, list) else [made]
+        if len(several) != len(found):
+            return None
+        sizes: list[tuple[Dim, ...] | None] = []
+        for shape, tensor in zip(several, found, strict=True):
+            examples = tuple(item.example if isinstance(item, shapes.Extent) else item for item in shape)
+            if tensor is None or examples != tuple(tensor.shape):
+                return None
+            sizes.append(tuple(item.size if isinstance(item, shapes.Extent) else item for item in shape))
+        return sizes
+
+    def _by_other_sizes(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any]
+    ) -> list[tuple[Dim, ...] | None]:
+        """The sizes of results, from what torch says at other sizes."""
+        names: set[str] = set()
+        for item in tensors_in(args, kwargs):
+            if type(item) is Recorded:
+                names.update(*(size.symbols for size in item.layout_.sizes if isinstance(size, Size)))
+        for item in numbers_in(args, kwargs):
+            if isinstance(item.node.size, Size):
+                names |= item.node.size.symbols
+        others = list(self._other_sizes(sorted(names)))
+        results = [self._results_at(operator, args, kwargs, values) for values in others]
+        self._require_count(operator, args, kwargs, found, results)
+        operands = [(size, tuple(_value(size, values) for values in ({**self.owner.sizes}, *others)))
+                    for item in tensors_in(args, kwargs) if type(item) is Recorded
+                    for size in item.layout_.sizes if isinstance(size, Size)]  # fmt: skip
+        sizes: list[tuple[Dim, ...] | None] = []
+        for index, tensor in enumerate(found):
+            if tensor is None:
+                sizes.append(None)
+                continue
+            shape: list[Dim] = []
+            for axis, size in enumerate(tensor.shape):
+                seen = [int(size)]
+                for result in results:
+                    other = result[index] if result is not None and len(result) == len(found) else None
+                    fits = other is not None and other.dim() == tensor.dim()
+                    seen.append(int(other.shape[axis]) if other is not None and fits else None)  # type: ignore[arg-type]
+                again = shapes.found_again(seen, operands)
+                shape.append(self.owner.fresh(int(size), low=0) if again is None else again)
+            sizes.append(tuple(shape))
+        return sizes
+
+    def _require_count(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any], results: Any
+    ) -> None:
+        """An axis that is taken apart into a list has the example's size, if the list is longer at other sizes."""
+        if all(result is None or len(result) == len(found) for result in results):
+            return
+        bound = operator.bound(list(args), dict(kwargs))
+        tensor, dim = bound.get("self"), bound.get("dim", 0)
+        if type(tensor) is Recorded and operator.target.partition(".")[0] not in _COUNTED:
+            int(tensor.shape[dim])
+
+    def _other_sizes(self, names: Sequence[str]) -> Iterator[dict[str, int]]:
+        """Sizes far from the example's and from each other, small and large, each of two the larger one once.
+
+        So a minimum of two sizes is neither of them, and a half rounded down is not a half.
+        """
+        many = len(names)
+        for first, step in ((43, 12), (60 + 7 * many, -7), (3, 2), (1021 + 38 * many, -38)):
+            yield {name: first + step * place for place, name in enumerate(names)}
+
+    def _results_at(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[str, int]
+    ) -> list[Any] | None:
+        def example(item: Any) -> Any:
+            if type(item) is Recorded:
+                layout = item.layout_
+                if layout.static:
+                    return layout.copied() if operator.changes_layout else layout.meta
+                shape = [_value(size, values) for size in layout.sizes]
+                if min(shape, default=0) < 0:
+                    raise RuntimeError("no such size")
+                return torch.empty(shape, dtype=layout.meta.dtype, device="meta")
+            if isinstance(item, torch.SymInt) and item.node.size is not None:
+                return _value(item.node.size, values)
+            if isinstance(item, SYMBOLIC):
+                raise RuntimeError("a number that is not followed")
+            return self.owner.owned(item).layout.meta if isinstance(item, torch.Tensor) else item
+
+        try:
+            with below():
+                found = self._by_torch(operator, args, kwargs, example)
+        except Exception:
+            return None
+        return [found] if isinstance(found, torch.Tensor) else list(found) if isinstance(found, (list, tuple)) else None
+
+    def _by_data(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Layouts of results that torch finds out with the elements only: their sizes are known for the example."""
+        found = self.owner.elements.result_of(operator, args, kwargs)
+        constant = not any(item.free for item in tensors_in(args, kwargs) if type(item) is Recorded)
+
+        several = [found] if isinstance(found, torch.Tensor) else list(found)
+        row = shapes.row_of(operator.target, operator.overload)
+        by_row = self._by_row(row, operator, args, kwargs, several) if row is not None and not constant else None
+
+        def layout(place: int, item: Any) -> Any:
+            if item is None:
+                return None
+            if item.is_quantized or item.layout is not torch.strided:
+                self.owner.refuse("makes a sparse or quantized tensor, which is not captured by dispatch")
+            meta = self.meta(tuple(item.shape), tuple(item.stride()), item.dtype)
+            if constant:
+                return self.layout(meta)
+            if by_row is not None:
+                return self.layout(meta, by_row[place])
+            chosen = _CHOSEN.get(operator.target.partition(".")[0])
+            sizes = tuple(
+                self.owner.fresh(size, low=0) if chosen is None or axis in chosen else size
+                for axis, size in enumerate(item.shape)
+            )
+            return self.layout(meta, sizes)
+
+        layouts = [layout(place, item) for place, item in enumerate(several)]
+        return layouts[0] if isinstance(found, torch.Tensor) else layouts if isinstance(found, list) else tuple(layouts)
+
+
+# where torch's meta function gives another dtype than the kernel
+_LAYOUT_BY_KERNEL = frozenset(["quantized_decomposed::choose_qparams_per_token", "aten::huber_loss"])
+_TAKEN_APART = frozenset(f"aten::{name}" for name in ("split", "unsafe_split", "unbind"))
+# lists of so many tensors as a number among the arguments says, at least for axes that are long enough
+_COUNTED = frozenset(f"aten::{name}" for name in ("chunk", "unsafe_chunk", "tensor_split", "split_with_sizes"))
+# sizes that the data decides, by operator: the axes of the results
+_CHOSEN = {
+    "aten::nonzero": (0,),
+    "aten::masked_select": (0,),
+    "aten::argwhere": (0,),
+}
+
+
+def _value(size: Dim, values: Mapping[str, int]) -> int:
+    return size.at(values) if isinstance(size, Size) else size

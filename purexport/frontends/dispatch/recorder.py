@@ -1,0 +1,453 @@
+"""Records the calls of a model that runs on tensors without data, as calls of the neutral graph.
+
+`call` gets each operator before composite operators fall apart.  It binds the arguments to the schema, finds out what
+the results are like, and returns new tensors.  What an operator gives for operands of the same layouts is found out
+once, so that twelve equal layers cost as much as one.
+
+Invariants: no call of the model reaches a kernel, so nothing is computed and nothing of the user's is written, unless
+somebody asks for elements; then the calls that lead to them run on the example (`data`).  A value has the example's
+sizes as its type, as in a trace, and a later stage finds out by itself which of them can change.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch
+
+from proto_schema.sizes import Dim, Size
+from purexport.aten.graph import (
+    Arg,
+    Call,
+    Input,
+    ListType,
+    Recording,
+    ScalarType,
+    Source,
+    TensorType,
+    Value,
+    same_bytes,
+    tensor_type,
+    users_frame,
+)
+from purexport.errors import ExportError
+from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
+from purexport.frontends.dispatch.builtins import NAMES
+from purexport.frontends.dispatch.data import Elements, Entry
+from purexport.frontends.dispatch.decisions import Decisions
+from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
+from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
+from purexport.frontends.dispatch.operators import Operator
+from purexport.frontends.dispatch.source_lines import frames_of, lines_of
+from purexport.frontends.dispatch.specials import SPECIALS
+from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.torch_patches.before_composites import below, casting
+
+LEAST = 2
+"""The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_NUMBERS = (bool, int, float, complex, str)
+_OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
+_BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
+
+
+class StaticAxesError(Exception):
+    """Axes with fewer than two elements in the example, for which the model does something else than for more."""
+
+    def __init__(self, names: Collection[str], line: str) -> None:
+        self.names = names
+        self.line = line
+        super().__init__(f"{sorted(names)} at {line}")
+
+
+_SQUEEZES = frozenset(
+    getattr(packet, name)
+    for packet in (torch.ops.aten.squeeze, torch.ops.aten.squeeze_)
+    for name in packet.overloads()  # type: ignore[no-untyped-call]
+)
+
+
+class Owned:
+    """A tensor of the model, or a constant of its code, with its value in the graph."""
+
+    __slots__ = ("free", "layout", "memory", "tensor", "value")
+
+    def __init__(self, tensor: torch.Tensor, value: Value, layout: Layout, memory: frozenset[int]) -> None:
+        self.tensor = tensor
+        self.value = value
+        self.layout = layout
+        self.memory = memory
+        self.free = False
+
+
+class Recorder:
+    """One capture.
+
+    `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
+    the `enlarged` ones are smaller in the user's example.
+    """
+
+    def __init__(
+        self, modules: Mapping[torch.nn.Module, str], sizes: Mapping[str, int], enlarged: Collection[str] = ()
+    ) -> None:
+        self.enlarged = frozenset(enlarged)
+        self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
+        self.graph = Recording()
+        self.modules = modules
+        self.sizes = dict(sizes)
+        self.declared = frozenset(sizes)
+        self.decisions = Decisions(self.declared)
+        self.elements = Elements(self)
+        self.layouts = Layouts(self)
+        self.log: list[Entry] = []
+        self.root: FrameType | None = None
+        self.namespaces: list[dict[str, Any]] = []
+        self._memories = 0
+        self._owned: dict[int, Owned] = {}
+        self._by_bytes: dict[Any, Owned] = {}
+        self._operators: dict[Any, Operator] = {}
+        self._known: dict[Any, Any] = {}
+        self._sizes_of: dict[tuple[Value, int], Value] = {}
+        self._fresh: dict[Any, Size] = {}
+
+    # -- what there is before the model runs
+
+    def input(self, tensor: torch.Tensor, name: str, sizes: Mapping[int, Dim]) -> Recorded:
+        """The tensor that stands for an argument; `sizes` are those of its dynamic axes."""
+        meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        layout = self.layouts.layout(meta, tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape)))
+        value = Value(layout.type)
+        self.graph.inputs.append(Input(value, name, "user"))
+        made = Recorded.of(self, layout, value, -1, self.memory(), True)
+        made.elements = tensor
+        return made
+
+    def state(self, kind: str, name: str, tensor: torch.Tensor) -> None:
+        """Make a parameter or buffer known."""
+        value = Value(tensor_type(tensor))
+        self.graph.inputs.append(Input(value, name, kind, tensor))
+        self._keep(tensor, value)
+
+    def _keep(self, tensor: torch.Tensor, value: Value) -> Owned:
+        meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        found = Owned(tensor, value, self.layouts.layout(meta), self.memory())
+        self._owned[id(tensor)] = found
+        self._by_bytes.setdefault(same_bytes(tensor), found)
+        return found
+
+    def memory(self) -> frozenset[int]:
+        """A storage that nothing else shares."""
+        self._memories += 1
+        return frozenset([self._memories])
+
+    def owned(self, tensor: torch.Tensor) -> Owned:
+        """What is known of a tensor that is not recorded: the model's own, else it becomes a constant."""
+        found = self._owned.get(id(tensor))
+        if found is not None:
+            return found
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise UnfollowedError
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            self.refuse("computes with a sparse or quantized tensor, which is not captured by dispatch")
+        if tensor.is_meta:
+            self.refuse("computes with a tensor on the meta device that is none of its parameters and buffers")
+        same = self._by_bytes.get(same_bytes(tensor))
+        if same is not None and tensor.dtype == same.tensor.dtype:
+            self._owned[id(tensor)] = Owned(tensor, same.value, same.layout, same.memory)
+            return self._owned[id(tensor)]
+        return self._keep(tensor, self.graph.constant(tensor))
+
+    # -- calls
+
+    def call(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call, which is recorded."""
+        if torch.is_autocast_enabled("cpu"):
+            cast = casting(overload)
+            if cast is not None:
+                return cast(*args, **kwargs)
+        if torch.is_grad_enabled() and any(item.requires_grad for item in tensors_in(args, kwargs)):
+            with below():  # autograd sees the call first, and what it calls is recorded
+                return overload(*args, **kwargs)
+        return self.leaf(overload, args, kwargs)
+
+    def leaf(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call that autograd and autocast have seen."""
+        if self.enlarged and overload in _SQUEEZES:
+            self._refuse_squeeze(args)
+        special = SPECIALS.get(overload)
+        if special is not None:
+            found = special(self, overload, args, kwargs)
+            if found is not NotImplemented:
+                return found
+        try:
+            return self.recorded(overload, args, kwargs)
+        except UnfollowedError:
+            with below():
+                return overload(*args, **kwargs)
+
+    def _refuse_squeeze(self, args: Sequence[Any]) -> None:
+        """Raise StaticAxesError for a squeeze of an axis that has one element in the user's example."""
+        sizes = args[0].layout_.sizes if type(args[0]) is Recorded else ()
+        given = args[1] if len(args) > 1 else range(len(sizes))
+        dims = given if isinstance(given, (list, tuple, range)) else [given]
+        squeezed = [sizes[dim] for dim in dims] if sizes else []
+        names = {name for size in squeezed if isinstance(size, Size) for name in size.symbols}
+        if names & self.enlarged:
+            raise StaticAxesError(names & self.enlarged, self.line())
+
+    def operator(self, overload: Any) -> Operator:
+        found = self._operators.get(overload)
+        if found is None:
+            found = self._operators[overload] = Operator(overload)
+        return found
+
+    def recorded(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """New tensors for the results of a call, and the call in the graph."""
+        operator = self.operator(overload)
+        operand = self._operand
+        key: list[Any] = [overload]
+        values = [operand(item, key) for item in args]
+        named = {}
+        for name, item in kwargs.items():
+            key.append(name)
+            named[name] = operand(item, key)
+        known = tuple(key)
+        recipe = self._known.get(known)
+        if recipe is None:
+            recipe = self.layouts.recipe(operator, args, kwargs)
+            if recipe.keeps:
+                self._known[known] = recipe
+        if recipe.plain:
+            return recipe.results
+        return self._made(operator, args, kwargs, operator.bound(values, named), recipe)
+
+    def _operand(self, item: Any, key: list[Any]) -> Arg:
+        kind = type(item)
+        if kind is Recorded:
+            key.append(item.layout_)
+            return item.value
+        if item is None or kind in _NUMBERS:
+            key.append(kind)
+            key.append(item)
+            return item
+        if kind in (list, tuple):
+            key.append(len(item))
+            return [self._operand(one, key) for one in item]
+        if kind in SYMBOLIC:
+            number = item.node
+            key.append(number.key)
+            return self.emitted(number)
+        if isinstance(item, torch.Tensor):
+            owned = self.owned(item)
+            key.append(owned.layout)
+            return owned.value
+        if isinstance(item, _OBJECTS):
+            key.append(item)
+            return item
+        if not isinstance(item, torch.Generator):
+            self.refuse(f"gives an operator a {kind.__name__}, which is not captured by dispatch")
+        return None
+
+    def _made(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], bound: dict[str, Any], made: Recipe
+    ) -> Any:
+        recipe = made.results
+        source = self.source()
+        place = len(self.log)
+        tensors = tensors_in(args, kwargs)
+        free = operator.random or bool(numbers_in(args, kwargs))
+        free = free or any(item.free if type(item) is Recorded else self.owned(item).free for item in tensors)
+        written = [args[at] if at < len(args) else kwargs[operator.names[at]] for at in operator.writes
+                   if at < len(args) or operator.names[at] in kwargs]  # fmt: skip
+        if operator.changes_layout:
+            for item in written:
+                self._emit_sizes(item)
+        entry = Entry(operator, args, kwargs, [], written, tensors)
+        self.log.append(entry)
+        outputs: list[Value] = []
+        several = recipe if isinstance(recipe, (list, tuple)) else [recipe]
+        shared: frozenset[int] | None = None
+        results: list[Any] = []
+        for index, layout in enumerate(several):
+            same = operator.same[index] if index < len(operator.same) and not isinstance(recipe, list) else None
+            if layout is None:
+                outputs.append(Value(TensorType(torch.float32)))
+                results.append(None)
+                continue
+            value = Value(layout.type)
+            outputs.append(value)
+            if same is not None:
+                result = args[same] if same < len(args) else kwargs[operator.names[same]]
+                if type(result) is Recorded:
+                    result.free = result.free or free
+                    if operator.changes_layout:
+                        result.layout_, result.numbers, result.value = layout, None, value
+                results.append(result)
+                continue
+            if shared is None and made.shares:
+                shared = frozenset().union(*map(self.memory_of, tensors))
+            memory = shared or self.memory()
+            results.append(Recorded.of(self, layout, value, place, memory, free))
+        entry.results = results
+        if isinstance(recipe, list):  # a list of tensors is one value, which is taken apart
+            whole = Value(ListType(len(recipe)))
+            self.graph.calls.append(Call(operator.target, bound, [whole], source))
+            for index, value in enumerate(outputs):
+                self.graph.calls.append(Call("prim::getitem", {"list": whole, "index": index}, [value], source))
+            return results
+        for item in written:
+            target = item if type(item) is Recorded else self.owned(item)
+            target.free = target.free or free
+        self.graph.calls.append(Call(operator.target, bound, outputs if recipe is not None else [], source))
+        if isinstance(recipe, tuple):
+            return tuple(results)
+        return results[0] if recipe is not None else None
+
+    def _emit_sizes(self, item: Any) -> None:
+        """Put the sizes of a tensor into the graph that the model has asked for, before they become others."""
+        if type(item) is Recorded:
+            for number in item.numbers or ():
+                self.emitted(number.node if isinstance(number, SYMBOLIC) else number)
+
+    def memory_of(self, item: Any) -> frozenset[int]:
+        """The storages that a tensor may share."""
+        return item.memory if type(item) is Recorded else self.owned(item).memory
+
+    # -- numbers
+
+    def symbol(self, name: str) -> Dim:
+        """A declared axis as a size."""
+        return Size.symbol(name, 0 if name in self.enlarged else LEAST)
+
+    def example_of(self, name: str) -> int:
+        """The value of a symbol at the example."""
+        return self.sizes[name]
+
+    def fresh(self, example: int, low: int | None = None) -> Size:
+        """A size of which nothing is known."""
+        name = f"u{len(self.sizes)}"
+        self.sizes[name] = example
+        return Size.symbol(name, low)
+
+    def computed(self, target: str, operands: Any, kind: type, example: Any, size: Dim | None) -> Number:
+        """A number that follows from others."""
+        if kind is int and size is None:
+            key = (target, *(item.key if isinstance(item, Number) else item for item in operands))
+            size = self._fresh.get(key)
+            if size is None:
+                size = self._fresh[key] = self.fresh(int(example))
+        return Number(self, kind, example, size, (target, operands))
+
+    def emitted(self, number: Any) -> Arg:
+        """A number as an argument of a call, with the calls that compute it."""
+        if not isinstance(number, Number):
+            return number
+        if number.fixed:
+            return number.example
+        if number.value is None:
+            first, second = number.origin
+            if isinstance(first, Recorded):
+                number.value = self._size_of(first, second)
+            else:
+                args = {"ab"[place]: self.emitted(item) for place, item in enumerate(second)}
+                number.value = self._emit(first, args, number.kind)
+        return number.value
+
+    def _emit(self, target: str, args: dict[str, Any], kind: type) -> Value:
+        value = Value(ScalarType(kind))
+        self.graph.calls.append(Call(target, args, [value], self.source()))
+        return value
+
+    def _size_of(self, tensor: Recorded, axis: int) -> Value:
+        key = (tensor.value, axis)
+        found = self._sizes_of.get(key)
+        if found is None:
+            found = self._sizes_of[key] = self._emit("aten::size.int", {"self": tensor.value, "dim": axis}, int)
+        return found
+
+    def number_of(self, tensor: Recorded, target: str, args: dict[str, Any], kind: type, example: Any) -> Any:
+        """A Python number that the graph computes of a tensor."""
+        number = Number(self, kind, example, self.fresh(example) if kind is int else None, (target, (tensor,)))
+        number.value = self._emit(target, args, kind)
+        return wrapped(number)
+
+    def numbers_of_sizes(self, tensor: Recorded) -> list[int]:
+        """Sizes for code that takes plain numbers only: what depends on them becomes fixed."""
+        return [int(size) for size in tensor.shape]
+
+    # -- questions
+
+    def answer(self, number: Number) -> bool:
+        found = self.decisions.provable(number)
+        if found is not None:
+            return found
+        self._note_namespace()
+        return self.decisions.answer(number, self.line())
+
+    def provable(self, number: Number) -> bool | None:
+        return self.decisions.provable(number)
+
+    def assume(self, number: Number) -> bool:
+        return self.decisions.assume(number, self.line())
+
+    def _note_namespace(self) -> None:
+        """Note the module that calls a builtin which would keep the number, if it had our form there."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
+            frame = frame.f_back
+        if frame is None or NAMES.isdisjoint(frame.f_code.co_names):
+            return
+        if not any(frame.f_globals is one for one in self.namespaces):
+            self.namespaces.append(frame.f_globals)
+
+    def require(self, number: Number) -> Any:
+        self._note_namespace()
+        line = self.line()
+        text = f"the model takes a number at {line} that the data decides; the file has that of the example"
+        self.decisions.require(number, line, text)
+        return number.example
+
+    def note_data(self, tensor: Recorded, what: str) -> None:
+        """Note that Python takes something that the elements decide."""
+        if not tensor.free:
+            return
+        self.decisions.of_data.setdefault(
+            f"the model takes {what} at {self.line()} that the data decides; the file has that of the example"
+        )
+
+    def elements_of(self, tensor: Recorded) -> torch.Tensor:
+        """The elements of a tensor, all of which Python takes: so many as there are in the example."""
+        self.note_data(tensor, "numbers")
+        for name in self._axes_behind(tensor):
+            self.decisions.learn(self.symbol(name), self.sizes[name], self.line())
+        return self.elements.of(tensor)
+
+    def _axes_behind(self, tensor: Recorded) -> list[str]:
+        """The declared axes of a tensor whose elements Python takes all of."""
+        found = {name for size in tensor.layout_.sizes if isinstance(size, Size) for name in size.symbols}
+        return sorted(found & self.declared)
+
+    # -- places
+
+    def line(self) -> str:
+        """The line of the model that is running."""
+        frames, _ = frames_of(sys._getframe(1), self.root)
+        found = users_frame(lines_of(frames))
+        return f"{found[0]}:{found[1]}" if found else "the model"
+
+    def source(self) -> Source:
+        frames, module = frames_of(sys._getframe(1), self.root)
+        scope = self.modules.get(module, "") if module is not None else ""
+        return Source("" if scope == "(root)" else scope, lambda: lines_of(frames))
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise ExportError for what cannot be recorded exactly."""
+        raise ExportError(
+            f"the model {what}, at {self.line()}; use capture='trace' or capture='export'",
+            code="dispatch-cannot-record",
+        )

@@ -1,0 +1,258 @@
+"""The route by dispatch: the model runs once on tensors without data, and each call is recorded as it is made.
+
+Sizes that can change are symbols while the model runs, so that nothing must be traced again to find out what follows
+from them.  What the model cannot be captured with is refused with its line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+
+from purexport.aten.axes import Axes, Specialised
+from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, Value, values_in
+from purexport.errors import ExportError, is_out_of_memory
+from purexport.frontends.core.attributes import Buffers, attributes_kept
+from purexport.frontends.core.request import (
+    Captured,
+    Flat,
+    Request,
+    flatten,
+    named_axes,
+    output_names,
+    refuse_output,
+)
+from purexport.frontends.core.route import Route
+from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
+from purexport.frontends.core.structures import Path, results_in
+from purexport.frontends.dispatch.builtins import BUILTINS, MATH
+from purexport.frontends.dispatch.decisions import without
+from purexport.frontends.dispatch.numbers import SYMBOLIC
+from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
+from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.fake_tensors import attributes
+from purexport.shapes.failures import code_of
+from purexport.torch_patches.before_composites import below, calls_before_composites
+from purexport.torch_patches.conversions import conversions_recorded
+from purexport.torch_patches.eager import uncompiled
+from purexport.torch_patches.math_functions import math_recorded
+from purexport.torch_patches.torch_jit import is_script
+
+
+def capture_by_dispatch(request: Request) -> Captured:
+    """Capture the model by one run.  Raises ExportError for what it does that cannot be recorded exactly."""
+    _refuse_unknown(request)
+    declare_operators()
+    flat = flatten(request)
+    axes = named_axes(request, flat.names, flat.tensors, flat.paths)
+    sizes = _examples(flat, axes)
+    small = [label for label, size in sizes.items() if size < LEAST]
+    larger, sizes = _enlarged(flat, axes, sizes)
+    remarks: list[str] = []
+    try:
+        first = _captured(request, larger, axes, sizes, small)
+    except StaticAxesError as error:
+        labels = _examples(flat, axes)
+        remarks += [str(Specialised(name, labels[name], error.line)) for name in sorted(error.names)]
+        rest = {name: dict(named) for name, named in without(axes, error.names).items()}
+        again = capture_by_dispatch(dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names))
+        return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
+    found = first
+    if first.recorder.namespaces:
+        with suppress(ExportError):
+            found = _captured(request, larger, axes, sizes, small, first.recorder.namespaces)
+    decisions = found.recorder.decisions
+    static = decisions.specialised()
+    axes = without(axes, [item.axis for item in static])
+    remarks += [*map(str, static), *decisions.remarks()]
+    return Captured(_pruned(found.graph), axes, remarks=remarks, listed=found.listed, derived=request.derived)
+
+
+class _Captured(NamedTuple):
+    recorder: Recorder
+    graph: AtenGraph
+    listed: bool
+
+
+def _captured(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    small: Sequence[str] = (),
+    namespaces: Sequence[dict[str, Any]] = (),
+) -> _Captured:
+    """One run of the model; in the `namespaces` builtins keep symbolic numbers."""
+    recorder = Recorder(_modules(request.model), sizes, small)
+    tensors = [
+        recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
+        for name, tensor in zip(flat.names, flat.tensors, strict=True)
+    ]
+    for kind, name, tensor in [*_state(request.model), *attributes(request.valueless)]:
+        recorder.state(kind, name, tensor)
+    recorder.valueless = frozenset(id(getattr(*item.places[0])) for item in request.valueless)
+    buffers = Buffers(request.model)
+    args, kwargs = flat.rebuild(tensors)
+    with (
+        _refusals(),
+        attributes_kept(request.model),
+        torch.no_grad(),
+        uncompiled(),
+        recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
+        math_recorded(MATH),
+        conversions_recorded(namespaces, BUILTINS),
+        calls_before_composites(recorder.call),
+    ):
+        recorder.root = sys._getframe()
+        result = request.model(*args, **kwargs)
+        found = results_in(result)
+        outputs = [_output(recorder, leaf) for _, leaf in found]
+        changed = buffers.assigned()
+        outputs += [_output(recorder, tensor) for _, tensor in changed]
+    graph = _named(recorder.graph.graph(outputs), [path for path, _ in found], [path for path, _ in changed])
+    return _Captured(recorder, graph, isinstance(result, list))
+
+
+def _refuse_unknown(request: Request) -> None:
+    if request.derived:
+        raise ExportError(
+            "sizes that are declared as expressions of others are not captured by dispatch; use capture='export'",
+            code="dispatch-cannot-record",
+        )
+    modules = request.model.modules() if isinstance(request.model, torch.nn.Module) else ()
+    if any(map(is_script, modules)):
+        raise ExportError(
+            "the model contains scripted modules, which are not captured by dispatch; use capture='trace'",
+            code="dispatch-cannot-record",
+        )
+
+
+def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
+    """The example's size of each declared axis, the largest; 1 may stand beside it, which broadcasts.
+
+    Raises ExportError where one name has two other sizes.
+    """
+    found: dict[str, int] = {}
+    for name, tensor in zip(flat.names, flat.tensors, strict=True):
+        for axis, label in axes.get(name, {}).items():
+            size = found.setdefault(label, tensor.shape[axis])
+            found[label] = max(size, tensor.shape[axis])
+            if size != tensor.shape[axis] and min(size, tensor.shape[axis]) != 1:
+                raise ExportError(
+                    f"axis {label!r} has the sizes {size} and {tensor.shape[axis]} in the example; one name is one "
+                    "size",
+                    code="dynamic-shapes-do-not-fit",
+                )
+    return found
+
+
+def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) -> tuple[Flat, dict[str, int]]:
+    """The arguments with at least two elements on each declared axis, where the example has fewer; and the sizes.
+
+    Only what torch decides about 0 and 1 changes by that.  If Python asks for elements, those of the example repeat.
+    """
+    found = dict(sizes)
+    for label in (label for label, size in sizes.items() if size < LEAST):
+        others = {size for other, size in found.items() if other != label}
+        found[label] = next(size for size in count(LEAST) if size not in others)
+    leaves = list(flat.leaves)
+    for name, position in zip(flat.names, flat.positions, strict=True):
+        tensor = leaves[position]
+        for axis, label in axes.get(name, {}).items():
+            if tensor.shape[axis] == 1:
+                tensor = torch.cat([tensor] * found[label], axis)
+            elif not tensor.shape[axis]:
+                tensor = tensor.new_zeros((*tensor.shape[:axis], found[label], *tensor.shape[axis + 1 :]))
+        leaves[position] = tensor
+    return dataclasses.replace(flat, leaves=leaves), found
+
+
+def _modules(model: Any) -> dict[torch.nn.Module, str]:
+    scopes: dict[torch.nn.Module, str] = {}
+    for path, module in model.named_modules() if isinstance(model, torch.nn.Module) else ():
+        scopes.setdefault(module, path)
+    return scopes
+
+
+def _state(model: Any) -> list[tuple[str, str, torch.Tensor]]:
+    """The model's tensors, each once under its first name."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    found: dict[int, tuple[str, str, torch.Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        found.setdefault(id(parameter), ("parameter", name, parameter))
+    for name, buffer in model.named_buffers():
+        found.setdefault(id(buffer), ("buffer", name, buffer))
+    return list(found.values())
+
+
+def _output(recorder: Recorder, leaf: Any) -> Arg:
+    if type(leaf) is Recorded:
+        return leaf.value
+    if isinstance(leaf, torch.Tensor):
+        return recorder.owned(leaf).value
+    if isinstance(leaf, SYMBOLIC):
+        value = recorder.emitted(leaf.node)
+        if isinstance(value, Value):
+            return value
+        leaf = value
+    if isinstance(leaf, (bool, int, float)):
+        with below():
+            return recorder.owned(torch.tensor(leaf)).value
+    raise refuse_output(leaf)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        with warnings.catch_warnings():
+            yield
+    except (ExportError, StaticAxesError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryError(f"there is too little memory to run the model: {error}") from error
+        if type(error).__name__ == "UncapturedHigherOrderOpError" or "HigherOrderOperator" in str(error):
+            raise ExportError(
+                "torch.cond, while_loop, scan and other operators that torch compiles first are not captured by "
+                "dispatch; use capture='export'",
+                code="dispatch-cannot-record",
+            ) from error
+        text = str(error).partition("\nException raised from ")[0]
+        raise ExportError(
+            f"the model does not run on these args: {type(error).__name__}: {text}",
+            code=code_of(error, "model-does-not-run"),
+        ) from error
+
+
+def _named(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> AtenGraph:
+    """The graph with names for the model's results; the outputs after them are the buffers that the model assigned."""
+    by_name = {item.name: item for item in graph.inputs}
+    results, buffers = graph.outputs[: len(paths)], graph.outputs[len(paths) :]
+    written = [Assigned(by_name[path], value) for path, value in zip(assigned, buffers, strict=True)]
+    return dataclasses.replace(
+        graph, outputs=results, output_names=output_names(paths), assigned=[*graph.assigned, *written]
+    )
+
+
+def _pruned(graph: AtenGraph) -> AtenGraph:
+    """The graph without numbers and pieces of lists that nothing takes."""
+    live = set(values_in([*graph.outputs, *(item.value for item in graph.assigned)]))
+    kept: list[Call] = []
+    for call in reversed(graph.calls):
+        passing = call.target == "prim::getitem" or all(isinstance(item.type, ScalarType) for item in call.outputs)
+        if passing and call.outputs and not live.intersection(call.outputs):
+            continue
+        live.update(call.inputs())
+        kept.append(call)
+    return dataclasses.replace(graph, calls=kept[::-1])
+
+
+DISPATCH = Route("dispatch", "dispatch", capture_by_dispatch, on_request=True)

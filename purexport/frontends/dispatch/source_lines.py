@@ -1,0 +1,37 @@
+"""Where the model is: the frames of its code and its module, kept as code objects until somebody asks for lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from purexport.aten.graph import Frame
+
+_CALL = torch.nn.Module._call_impl.__code__
+
+
+def frames_of(frame: FrameType | None, root: FrameType | None) -> tuple[list[tuple[CodeType, int]], Any]:
+    """The frames up to the call of the model, innermost first, and the innermost module."""
+    found = []
+    module = None
+    while frame is not None and frame is not root:
+        code = frame.f_code
+        if module is None and code is _CALL:
+            module = frame.f_locals["self"]
+        found.append((code, frame.f_lasti))
+        frame = frame.f_back
+    return found, module
+
+
+def lines_of(frames: Sequence[tuple[CodeType, int]]) -> list[Frame]:
+    return [(code.co_filename, _line(code, at)) for code, at in frames]
+
+
+def _line(code: CodeType, at: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= at < end and line is not None:
+            return line
+    return code.co_firstlineno

@@ -1,0 +1,108 @@
+"""Hands each operator call to a function of ours before composite operators fall apart into others.
+
+torch reserves the dispatch key `DeferredInit` for libraries beside it, and has no kernels for it.  It lies above
+autograd, autocast and the decomposition of composite operators, and below the layers of torch.func.  So a kernel for it
+sees `aten::linear` and `aten::layer_norm` as the model called them, and inside of `torch.func.grad` what is computed.
+
+The kernels are registered at the first use and stay, like our own operators.  torch calls them only where the key is
+included, which is so for the calling thread inside of the context.  A call that the handler makes goes to torch itself
+if it is made in `below`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+_KEY = torch._C._dispatch_key_parse("DeferredInit")
+_AUTOCAST = torch._C.DispatchKey.AutocastCPU
+_handler: ContextVar[Handler] = ContextVar("_handler")
+
+
+def key_is_included() -> bool:
+    """Whether calls are handed over at the moment."""
+    return bool(torch._C._dispatch_tls_is_dispatch_key_included(_KEY))
+
+
+def key_is_excluded() -> bool:
+    """Whether calls go to torch itself at the moment."""
+    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY))
+
+
+@contextmanager
+def calls_before_composites(handler: Handler) -> Iterator[None]:
+    """Inside, each call of an operator becomes `handler(overload, args, kwargs)`, for the current thread.
+
+    The arguments are those of the schema, as far as they differ from its defaults at the end; numbers are numbers also
+    where the schema says Tensor.
+    """
+    _kernels()
+    was = key_is_included()
+    token = _handler.set(handler)
+    torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, was)
+        _handler.reset(token)
+
+
+@contextmanager
+def below() -> Iterator[None]:
+    """Inside, calls go to torch itself."""
+    was = key_is_excluded()
+    torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, True)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, was)
+
+
+def casting(overload: Any) -> Any | None:
+    """The call of an operator by way of autocast, where that is on and has a say; None elsewhere.
+
+    Autocast casts the arguments and calls the operator again, and both calls are handed over.
+    """
+    if not torch.is_autocast_enabled("cpu") or torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOCAST):
+        return None
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), _AUTOCAST):
+        return None
+    return functools.partial(overload.redispatch, torch._C.DispatchKeySet(_AUTOCAST))
+
+
+@functools.cache
+def _kernels() -> list[Any]:
+    """A kernel for every operator that there is; the libraries that hold them.
+
+    An operator that is declared later falls through to its own kernels.
+    """
+    rest_of_all = torch.library.Library("_", "IMPL", "DeferredInit")  # type: ignore[no-untyped-call]
+    rest_of_all.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
+    libraries: dict[str, Any] = {"": rest_of_all}
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        library = libraries.get(namespace)
+        if library is None:
+            library = libraries[namespace] = torch._C._dispatch_library("IMPL", namespace, "DeferredInit", __file__, 1)
+        library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)  # type: ignore[call-arg]
+    return list(libraries.values())
+
+
+def _kernel(namespace: str, rest: str) -> Callable[..., Any]:
+    overload: Any = None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal overload
+        if overload is None:
+            name, _, suffix = rest.partition(".")
+            overload = getattr(getattr(getattr(torch.ops, namespace), name), suffix or "default")
+        return _handler.get()(overload, args, kwargs)
+
+    return kernel

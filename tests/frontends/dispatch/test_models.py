@@ -1,0 +1,277 @@
+"""Models by dispatch: each is captured once, and its file computes what the model does, also at other sizes.
+
+A row says what is remarked (a part of each remark, in order), so that a row without one promises that nothing was taken
+from the example.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import purexport
+
+script: Any = torch.jit.script
+
+
+def rand(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@dataclass(frozen=True)
+class Model:
+    """`shapes` are those of the arguments; `axes` names axes by input; `others` are further shapes of the arguments."""
+
+    name: str
+    model: Any
+    shapes: Sequence[tuple[int, ...]] = ((3, 7),)
+    axes: Mapping[str, Mapping[int, str]] | None = None
+    others: Sequence[Sequence[tuple[int, ...]]] = ()
+    remarks: Sequence[str] = ()
+    args: Callable[[], tuple[Any, ...]] | None = None
+    calls: Sequence[str] = field(default=())
+
+
+def n(name: str, model: Any, *others: int, remarks: Sequence[str] = (), axis: int = 1) -> Model:
+    """A function of one tensor of the shape (3, 7) with one dynamic axis."""
+    shapes = [[(3, size) if axis else (size, 7)] for size in others]
+    return Model(name, model, ((3, 7),), {"x": {axis: "n"}}, shapes, remarks)
+
+
+class Convolutional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.linear = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = torch.relu(self.norm(self.conv(x)))
+        y.mul_(2)
+        y = functional.max_pool2d(y, 2).mean((2, 3))
+        return {"logits": self.linear(y), "parts": [y[:, 1:3], y.view(y.shape[0], -1)]}
+
+
+class Asking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+
+class Counting(nn.Module):
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x.add_(1) + self.count
+
+
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(7, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = self.linear(x)
+            return (y @ y.t()).float()
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * 2
+
+
+def gradient(x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        y = x.clone().requires_grad_()
+        return torch.autograd.grad((y * y).sum(), y)[0]
+
+
+def assigned(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[:, 0] = 1
+    y.t()[1].mul_(3)
+    return y
+
+
+@script
+def scripted(x: torch.Tensor) -> torch.Tensor:
+    if x.size(0) > 1:
+        x = x * 3
+    return torch.relu(x)
+
+
+LINEAR = nn.Linear(7, 2)
+BATCH = {"x": {0: "batch"}}
+AREA = {"x": {0: "batch", 2: "height", 3: "width"}}
+DATA = r"the model takes a truth value at .*test_models.py:\d+ that the data decides"
+
+MODELS = [
+    Model("static", Convolutional(), ((2, 3, 8, 8),), calls=("aten::conv2d", "aten::batch_norm", "aten::linear")),
+    Model("batch", Convolutional(), ((2, 3, 8, 8),), BATCH, [[(5, 3, 8, 8)]]),
+    Model("batch-of-one", Convolutional(), ((1, 3, 8, 8),), BATCH, [[(1, 3, 8, 8)], [(4, 3, 8, 8)]]),
+    Model("area", Convolutional(), ((2, 3, 8, 8),), AREA, [[(5, 3, 10, 13)]]),
+    Model("lstm", nn.LSTM(7, 5, batch_first=True), ((2, 4, 7),), {"input": {0: "b", 1: "t"}}, [[(3, 9, 7)]]),
+    Model(
+        "encoder", nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), ((2, 4, 8),), {"src": {0: "b", 1: "t"}},
+        [[(3, 9, 8)]], calls=("aten::scaled_dot_product_attention", "aten::layer_norm"),
+    ),
+    Model("nested", lambda given: {"sum": given["a"] + given["b"][0]}, args=lambda: ({"a": rand(2), "b": [rand(2)]},)),
+    Model("buffer", Counting(), remarks=("its buffer 'count'", "its input 'x'")),
+    Model("mixed-precision", Mixed(), axes=BATCH, others=[[(5, 7)]]),
+    Model("function", lambda x: Doubled.apply(x) + 1, axes=BATCH, others=[[(5, 7)]]),
+    Model("script", lambda x: scripted(x) + 1),
+    Model("compiled", torch.compile(nn.Linear(7, 5), backend="eager")),
+    # sizes that Python computes with
+    n("view", lambda x: x.view(x.shape[1], -1), 9),
+    n("largest", lambda x: x[:, : max(x.shape[1] - 5, 0)], 9, 4),
+    n("smallest", lambda x: x.topk(min(x.shape[1], 10))[0], 19),
+    n("root", lambda x: x / math.sqrt(x.shape[1]), 9),
+    n("logarithm", lambda x: x * math.log(x.shape[1]), 13),
+    n("whole", lambda x: torch.zeros(int(x.shape[1] * 0.5)), 12),
+    n("rounded", lambda x: torch.zeros(round(x.shape[1] / 3)), 13),
+    n("power", lambda x: x * x.shape[1] ** 2, 13),
+    n("length", lambda x: x / len(x), 5, axis=0),
+    n("padding", lambda x: functional.pad(x, (0, (8 - x.shape[1] % 8) % 8)), 9, 16),
+    n("literal", lambda x: torch.tensor([x.shape[1], 2]), 9),
+    n("window", lambda x: x.unfold(1, 3, 2), 14),
+    n("scaled", lambda x: functional.interpolate(x[None, None], scale_factor=1.5), 14),
+    n("pieces", lambda x: x.split([2, x.shape[1] - 2], 1)[1], 9),
+    n("chunks", lambda x: x.chunk(2, 1)[0], 9),
+    n("range", lambda x: x + torch.arange(x.shape[1]), 9),
+    n("wide-or-tall", lambda x: torch.linalg.svd(x)[1], 2),
+    n("diagonal", lambda x: x.trace(), 3, 9),
+    # questions
+    n("greater", lambda x: x * 2 if x.shape[1] > 5 else x, 9, remarks=(r"for which n > 5 at .*test_models.py:\d+",)),
+    n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
+    n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
+    n("steps", lambda x: sum(x[:, i] for i in range(x.shape[1])), remarks=("'n' was declared dynamic",)),
+    n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] != 0 else x, 9),
+    Model(
+        "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
+        remarks=("one size",),
+    ),
+    # axes of one element, and pieces of an axis
+    Model(
+        "squeezed", lambda x: x.squeeze(1), ((3, 1, 4),), {"x": {0: "b", 1: "n"}}, [[(5, 1, 4)]],
+        remarks=("'n' was declared dynamic, .* fixes it at 1",),
+    ),
+    Model(
+        "asked-for-one", lambda x: x * 2 if x.shape[0] == 1 else x, ((4, 7),), BATCH, [[(5, 7)]],
+    ),
+    Model("of-one-size", lambda x, y: x * y, ((2, 3), (1, 3)), {"x": {0: "b"}, "y": {0: "b"}}, [[(5, 3), (5, 3)]]),
+    n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=("'n' was declared dynamic, .* fixes it at 7",)),
+    n("halves", lambda x: x.split(x.shape[1] // 2 + 1, 1)[-1], 9),
+    Model("two-dtypes", lambda x: functional.huber_loss(x, x.double())),
+    # elements
+    n("count", lambda x: torch.arange(int((x > 0).sum().item())), 9),
+    n("chosen", lambda x: x[x > 0] * 2, 9),
+    n("places", lambda x: torch.where(x > 0)[1], 9),
+    n("asked", lambda x: x * 2 if x.sum() > -1e9 else x, 9, remarks=(DATA,)),
+    Model("constants", lambda x: x * torch.arange(3).tolist()[1] + float(torch.ones(2).sum())),
+    # writes
+    n("assigned", assigned, 9),
+    n("another-shape", lambda x: x.clone().unsqueeze_(0).add_(1), 9),
+    Model("out", lambda x: torch.add(x, 1, out=torch.empty(3, 7))),
+    # torch.func, and gradients
+    Model("grad", lambda x: torch.func.grad(lambda y: (y * y.sin()).sum())(x)),
+    Model("jacobian", lambda x: torch.func.jacrev(lambda y: y * y)(x), ((3,),)),
+    Model("functional", lambda x: torch.func.functional_call(LINEAR, {"weight": torch.ones(2, 7)}, (x,))),
+    n("vmap", lambda x: torch.vmap(lambda y: y.cumsum(0))(x), 9),
+    Model("autograd", gradient),
+    Model("copied", lambda x: copy.deepcopy(x) + 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", MODELS, ids=lambda row: row.name)
+def test_model(row: Model) -> None:
+    args = row.args() if row.args else tuple(rand(*shape) for shape in row.shapes)
+    model = row.model.eval() if isinstance(row.model, nn.Module) else row.model
+    given = [tuple(rand(*shape) for shape in shapes) for shapes in row.others]
+    with warnings.catch_warnings(record=True) as caught, torch.random.fork_rng():
+        warnings.simplefilter("always")
+        captured = purexport.capture(model, args, capture="dispatch", dynamic_axes=row.axes)
+        captured.to_onnx(verify=[args, *given])
+    remarks = [str(item.message) for item in caught if item.category is UserWarning]
+    assert len(remarks) == len(row.remarks), remarks
+    for remark, part in zip(remarks, row.remarks, strict=True):
+        assert re.search(part, remark)
+    assert captured.route == "dispatch"
+    for call in row.calls:  # as the model called it, and not what it falls apart into
+        assert call in str(captured)
+
+
+def test_calls_have_lines_and_modules() -> None:
+    captured = purexport.capture(Convolutional().eval(), (rand(2, 3, 8, 8),), capture="dispatch")
+    line = next(line for line in str(captured).splitlines() if "aten::linear" in line)
+    assert re.search(r"# linear \(.*test_models\.py:\d+\)", line)
+
+
+def test_nothing_of_the_users_is_written() -> None:
+    model, x = Counting(), rand(3, 7)
+    before = x.clone()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        purexport.capture(model, (x,), capture="dispatch")
+    assert model.count == 0 and torch.equal(x, before)
+
+
+def test_nothing_is_computed_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    from purexport.frontends.dispatch import data
+
+    original = data.Elements._run_entry
+    monkeypatch.setattr(
+        data.Elements, "_run_entry", lambda self, entry: (ran.append(entry.operator.target), original(self, entry))[1]
+    )
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x @ x.t()
+        z = x + 1
+        z.mul_(2)
+        return y if z.sum() > 1e9 else z
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        purexport.capture(model, (rand(3, 7),), capture="dispatch")
+    assert ran == ["aten::add.Tensor", "aten::mul_.Tensor", "aten::sum", "aten::gt.Scalar"]
+
+
+def test_a_model_without_values() -> None:
+    model = nn.Sequential(nn.Linear(7, 5, device="meta"), nn.LayerNorm(5, device="meta"))
+    captured = purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"input": {0: "n"}})
+    assert re.findall(r"aten::\w+", str(captured)) == ["aten::linear", "aten::layer_norm"]
+    asking = nn.Sequential(model, Asking())
+    with pytest.raises(purexport.ExportError, match=r"weight without values, at .*test_models.py:\d+"):
+        purexport.capture(asking, (rand(3, 7),), capture="dispatch")
+
+
+REFUSED = {
+    "sparse": (lambda x: x.to_sparse().to_dense(), r"sparse or quantized tensor.*at .*test_models.py:\d+"),
+    "cond": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)), "torch.cond"),
+    "script-inside": (nn.Sequential(torch.jit.script(nn.Linear(7, 5))), "scripted modules"),
+    "broken": (lambda x: x @ x, "does not run on these args"),
+    "strides": (lambda x: x.t().stride(), r"asks for the strides .* at .*test_models.py:\d+"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    model, message = REFUSED[name]
+    with pytest.raises(purexport.ExportError, match=message):
+        purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"x": {1: "n"}})
