@@ -177,7 +177,7 @@ class Step:
 
     def _judge_result(self, old: Entry | None, new: Entry | None, now: Meaning | None) -> None:
         if new is None or new.kind != FILE:
-            self.fail("the target is no file")
+            self.fail("the target is not a file")
             return
         if self.doing.means is not None and now is None:
             self.fail("the new model is broken")

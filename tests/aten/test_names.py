@@ -68,6 +68,7 @@ OWN = re.compile(
 ELSEWHERE = {
     "compat/symbolic/context.py": "names of ONNX operators with a domain",
     "inspect/allowed.py": "names of ONNX operators with a domain",
+    "torch_patches/before_composites.py": "kernels are registered by namespace, and `names` lies above that folder",
     "torch_patches/torch_jit.py": "offers torch's functions, which only `names` calls",
 }
 
