@@ -528,7 +528,7 @@ CHECKPOINTS: list[tuple[str, str, Callable[[Path], bytes], str]] = [
         lambda o: zipped(**{"w.npy": objects(o)}),
         "not that of an array of numbers",
     ),
-    ("an index that leads out", "m.index.json", lambda o: index("../outside/w.bin"), "not a file of the index's folder"),
+    ("an index that leads out", "m.index.json", lambda o: index("../outside/w.bin"), "not a file of the index's"),
     ("an index with an absolute path", "m.index.json", lambda o: index(str(o / "w.bin")), "not a file of the index's"),
     ("a header of exabytes", "m.safetensors", lambda o: tensors_file(b"{}", 2**62), "header would have"),
     ("a header of 4 GB", "m.safetensors", lambda o: tensors_file(b"{}", 2**32 - 1), "header would have"),

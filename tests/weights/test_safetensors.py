@@ -91,7 +91,7 @@ def text(entries: str) -> bytes:
 
 ONE = '"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}'
 AGAIN = "; write the checkpoint again with the safetensors library"
-SIZES = " no list of sizes"
+SIZES = " not a list of sizes"
 
 # (what is wrong, header, bytes of data, the message behind the file's name)
 BAD: list[tuple[str, Any, int, str]] = [
