@@ -14,9 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, cast
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from proto_schema.saving import Archive, Where
 from purexport.compat import past_options
@@ -45,18 +43,21 @@ from purexport.stages.lower import Onnx, lower_to_onnx
 from purexport.stages.numbers import with_numbers
 from purexport.stages.quantize import quantize_program
 from purexport.stages.run import Memory, Run, opened, said
-from purexport.weights.checkpoint import Checkpoint
-from purexport.weights.stored import Stored
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 else:
     from typing_extensions import Unpack  # which torch needs
 
+if TYPE_CHECKING:  # a first export loads none of these
+    import torch
 
-Model: TypeAlias = Callable[..., object] | torch.export.ExportedProgram
-WeightsSource: TypeAlias = str | os.PathLike[str] | Mapping[str, torch.Tensor | Stored] | Checkpoint
-GivenWeights: TypeAlias = WeightsSource | Sequence[WeightsSource] | None
+    from purexport.weights.checkpoint import Checkpoint
+    from purexport.weights.stored import Stored
+
+    Model: TypeAlias = Callable[..., object] | torch.export.ExportedProgram
+    WeightsSource: TypeAlias = str | os.PathLike[str] | Mapping[str, torch.Tensor | Stored] | Checkpoint
+    GivenWeights: TypeAlias = WeightsSource | Sequence[WeightsSource] | None
 
 
 @past_options.takes_past_options

@@ -27,7 +27,7 @@ from purexport.errors import ExportError
 ROUTES = ("trace", "export", "script")
 AGREEMENT = 0.25  # of the tolerance, between two files
 # warnings: an axis that was to be dynamic is not, or the file is right for some sizes only
-HOLDS = ("the file takes that size only", "for sizes where it does not hold")
+HOLDS = ("the file takes only that size", "for sizes where it does not hold")
 NUMBER = "the code takes a Python float out of a tensor"  # a trace holds what the example gave
 RARE = "share memory at a few sizes"  # likewise, of sizes of 1 or where a slice takes all
 STOPS = "the file stops with an error"  # a warning says so of some sizes

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from proto_schema.onnx import ModelProto
-from proto_schema.version_converter import opset
 from purexport.compat.past_options import arguments_of
 from purexport.errors import ExportError
 from purexport.frontends.core.mode import copied
@@ -58,6 +57,7 @@ def quantize_weights(program: ONNXProgram, asked: Quantization, opset_version: i
     weight that cannot be quantized as asked.
     """
     from proto_schema.quantization import quantize
+    from proto_schema.version_converter import opset
 
     before = opset(program.model_proto)
     try:
