@@ -628,7 +628,11 @@ GRAPHS = [path for path in sorted(Path(onnx.__file__).parent.rglob("*.onnx")) if
 
 
 @needs_browser
-@pytest.mark.parametrize("path", GRAPHS[:4], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [*GRAPHS[:1], *(pytest.param(path, marks=pytest.mark.full) for path in GRAPHS[1:4])],
+    ids=lambda path: path.stem,
+)
 def test_the_drawing_is_a_layered_one(path: Path, opened: Opened) -> None:
     """Each node below all that feed it, none on another, and every edge is a line or a stub."""
     window = opened(path.read_bytes())
