@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+import torch
+
 from proto_schema.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
@@ -49,15 +51,15 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack  # which torch needs
 
-if TYPE_CHECKING:  # a first export loads none of these
-    import torch
-
+Model: TypeAlias = Callable[..., object] | torch.export.ExportedProgram
+if TYPE_CHECKING:
     from purexport.weights.checkpoint import Checkpoint
     from purexport.weights.stored import Stored
 
-    Model: TypeAlias = Callable[..., object] | torch.export.ExportedProgram
     WeightsSource: TypeAlias = str | os.PathLike[str] | Mapping[str, torch.Tensor | Stored] | Checkpoint
     GivenWeights: TypeAlias = WeightsSource | Sequence[WeightsSource] | None
+else:
+    GivenWeights = object  # readers of checkpoints take 20 ms to import, which a first export need not
 
 
 @past_options.takes_past_options

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,14 +29,11 @@ from purexport.errors import ExportError
 from purexport.frontends.core.mode import select_model_mode_for_export
 from purexport.frontends.core.structures import tensors_in
 from purexport.options import Options, TrainingMode
-from purexport.pipeline import lowered
+from purexport.pipeline import Model, lowered
 from purexport.program import ONNXProgram
 from purexport.runtime.verification import expected_of, tolerance
 from purexport.stages.build import build_program
 from purexport.stages.run import opened
-
-if TYPE_CHECKING:
-    from purexport.pipeline import Model
 
 _ENOUGH = 0.99  # of the nodes alike: no other route is tried
 

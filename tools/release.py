@@ -103,7 +103,8 @@ def build(target: Path, work: Path) -> tuple[Path, Path]:
     (work / "source").mkdir()
     run(["git", "archive", "--output", str(work / "source.tar"), "HEAD"], ROOT)
     with tarfile.open(work / "source.tar") as archive:
-        archive.extractall(work / "source", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.10.12 and 3.11.4
+        archive.extractall(work / "source")
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(work / "source")], work)
     return next(target.glob("*.tar.gz")), next(target.glob("*.whl"))
 
@@ -119,7 +120,8 @@ def try_wheel(wheel: Path, work: Path) -> None:
 def try_readme(sdist: Path, work: Path) -> None:
     """README's set-up line as it stands, and its Python one block after the other, in the unpacked sdist."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(work / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.10.12 and 3.11.4
+        archive.extractall(work / "unpacked")
     folder = next((work / "unpacked").iterdir())
     readme = (folder / "README.md").read_text()
     line = next(line.strip() for line in readme.splitlines() if line.endswith("&& purexport demo"))

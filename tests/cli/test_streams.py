@@ -69,7 +69,8 @@ def test_a_tar_to_stdout_and_to_a_file(external: bool, capfdbinary: pytest.Captu
     assert facts["file"] == "-" and facts["files"] == {"standard output": len(out)} and facts["nodes"] == 3
     with tarfile.open(fileobj=io.BytesIO(out)) as found:
         assert found.getnames() == (["model.onnx", "model.onnx.data"] if external else ["model.onnx"])
-        found.extractall(folder / "unpacked", filter="data")
+        found.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.10.12 and 3.11.4
+        found.extractall(folder / "unpacked")
     graph = ps.load(folder / "unpacked" / "model.onnx").graph
     assert graph is not None
     for tensor in graph.initializer:

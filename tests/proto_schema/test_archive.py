@@ -62,7 +62,8 @@ def test_the_members_are_the_files_of_a_folder(options: dict[str, Any], members:
     data = archived(**options)
     with tarfile.open(fileobj=io.BytesIO(data)) as found:
         assert found.getnames() == members
-        found.extractall(tmp_path / "tar", filter="data")
+        found.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.10.12 and 3.11.4
+        found.extractall(tmp_path / "tar")
     check_model(tmp_path / "tar" / "model.onnx")
     (tmp_path / "folder").mkdir()
     ps.save(model(), tmp_path / "folder" / "model.onnx", **options)
