@@ -18,8 +18,8 @@ from purexport.cli.errors import UsageError
 def add_force(parser: argparse.ArgumentParser) -> None:
     """The option with which a verb replaces a file that is not known to be of its making."""
     text = (
-        "also replace a file that is read-only or that purexport did not write; never a file that the verb reads, "
-        "or another model"
+        "also replace read-only files and files of other programs; input files, and data files of other models, "
+        "are never replaced"
     )
     parser.add_argument("--force", action="store_true", help=text)
 

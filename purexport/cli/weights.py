@@ -15,7 +15,7 @@ from purexport.cli.errors import UsageError
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """The options that name a checkpoint, and how its names and types become the model's."""
     add = parser.add_argument
-    several = "a checkpoint for the model; of several, the last one with a name counts"
+    several = "a checkpoint for the model; of several with a tensor of one name, the last counts"
     add("--weights", action="append", metavar="FILE", help=several)
     renamed = "rename tensors of the checkpoint to names of the model"
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=renamed)

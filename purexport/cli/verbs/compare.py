@@ -44,11 +44,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "compare",
-        help="find where a file differs from the model: the first wrong node, and torch's line behind it",
-        description="Run a model in torch and its file in ONNX Runtime, or in our evaluator where that is missing.\n"
-        "Print how far each output is off. Where one differs, name the node at fault, torch's line behind\n"
-        "it, and how the error grows; the exit status is then 1. MODEL can also be another file, which our\n"
-        "evaluator runs. Files of other exporters are matched by their values.",
+        help="find where a file differs from the model: the first wrong node, and the line of the model behind it",
+        description="Run a model in torch and its file in ONNX Runtime, and print how far each output is off. Without "
+        "ONNX Runtime the evaluator of proto_schema runs the file. Where one differs, name the node at fault, the line "
+        "of the model behind it, and how the error grows; the exit status is then 1. MODEL can also be another file, "
+        "which the evaluator runs. Files of other exporters are matched by their values.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
@@ -57,10 +57,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
     add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")
     add("--kwargs", metavar="JSON", help="further keyword arguments, as in '{\"scale\": 2}'")
-    add("--rtol", type=float, metavar="R", help="how far a result may be from torch's, relative to it")
-    add(
-        "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
-    )
+    add("--rtol", type=float, metavar="R", help="the relative tolerance; the default depends on the data types")
+    add("--atol", type=float, metavar="A", help="the absolute tolerance; the default depends on the data types")
     add_weights(parser)
     add("--repro", metavar="FOLDER", help="write a reproducer: a model of the node at fault, its inputs, a script")
     add("--html", metavar="PAGE", help="write a page with the graph, in which nodes have the color of their error")

@@ -112,7 +112,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--atol",
         type=float,
         metavar="A",
-        help="and the absolute one; the defaults follow from the data types of the file",
+        help="the absolute tolerance; the default depends on the data types of the file",
     )
     add(
         "--quantize",

@@ -15,7 +15,7 @@ TARGETS = ("onnx", "onnxruntime")
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  The task follows from the class that the
 config names.  Files of the tokenizer and the processor are copied beside model.onnx.  No Python of the folder runs, and
-links that lead out of it are refused.  Models that generate text are those of `purexport llm`.
+links that lead out of it are refused.  For models that generate text use `purexport llm`.
 
 tasks:
   feature-extraction text-classification token-classification question-answering multiple-choice fill-mask
@@ -34,7 +34,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "hf",
-        help="a model of transformers that is no language model, as a folder",
+        help="export another model of transformers, such as an encoder or a classifier",
         description="Write an encoder, a classifier or another model of transformers that generates no text.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,7 +52,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="of the weights in the file (default: theirs, but float32 for bfloat16 and onnxruntime)",
+        help="the type of the weights in the file (default: as in the folder; float32 for bfloat16 with onnxruntime)",
     )
     parser.add_argument("--verify", action="store_true", help="compare the file with torch at two sizes, then write it")
     parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")

@@ -60,7 +60,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--max-length",
         type=int,
         metavar="N",
-        help="tokens of a static cache, or else the number of positions (default: that of the config)",
+        help="the number of tokens in a static cache; without one, the number of positions (default: from the config)",
     )
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")

@@ -26,8 +26,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "locate",
         help="say which field contains a byte, or where a field or a name is",
-        description="Say which field contains a byte and which messages are around it, or where the fields of a path, "
-        "or what has a name, are in the file. With --data the offset is in a file of external data, and the answer is "
+        description="For a byte, say which field and which messages contain it. For a path or a name, say where its "
+        "fields are in the file. With --data the offset is in a file of external data, and the answer is "
         "the tensor that is stored there.",
         epilog="examples:\n"
         "  purexport locate m.onnx 0x1f3a\n"

@@ -29,8 +29,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "scan",
         help="what a security reviewer wants to know: paths, claims, operators, texts, disagreeing parsers",
         description="Report what a security reviewer should see before an untrusted model is loaded: external data "
-        "outside of its folder, claims that do not match the data, operators of other domains, scripts and addresses "
-        "in texts, and bytes that parsers read differently. Nothing is executed, and only the first bytes of weights "
+        "outside of its folder, sizes and types that the data contradicts, operators of other domains, scripts and "
+        "addresses in texts, and bytes that parsers read differently. Nothing is executed, and only the first bytes of weights "
         "are read. The exit status is 1 for a finding of the severity of --fail-on, or an operator that --allow does "
         "not list.",
         epilog="examples:\n  purexport scan m.onnx --fail-on medium\n  purexport scan m.onnx --sarif",
@@ -49,8 +49,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         action="append",
         default=[],
         help="a file with the allowed operators, one on each line: Conv, com.microsoft::Gelu, own::*; every other "
-        "one makes the exit status 1. The word safe allows the operators of the standard whose work and memory their "
-        "inputs bound",
+        "one makes the exit status 1. The word safe allows the standard operators whose work and memory are limited by "
+        "the size of their inputs",
     )
     add("--json", action="store_true", help="the same as JSON")
     add("--sarif", action="store_true", help="the same as SARIF 2.1.0, for code hosts and editors")
