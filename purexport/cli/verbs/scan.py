@@ -31,8 +31,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Report what a security reviewer should see before an untrusted model is loaded: external data "
         "outside of its folder, sizes and types that the data contradicts, operators of other domains, scripts and "
         "addresses in texts, and bytes that parsers read differently. Nothing is executed, and only the first bytes of "
-        "weights are read. The exit status is 1 for a finding of the severity of --fail-on, or an operator that --allow "
-        "does not list.",
+        "weights are read. The exit status is 1 for a finding of the severity of --fail-on, or an operator that "
+        "--allow does not list.",
         epilog="examples:\n  purexport scan m.onnx --fail-on medium\n  purexport scan m.onnx --sarif",
     )
     add = parser.add_argument
