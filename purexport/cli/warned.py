@@ -38,8 +38,9 @@ def told(verb: str) -> Iterator[None]:
 
 
 def _place(filename: str, lineno: int) -> str:
-    """`net.py:9: ` for a line of the model; nothing for a line of a library, which says nothing to its user."""
-    if is_library(os.path.realpath(filename)) or not os.path.isfile(filename):
+    """`net.py:9: ` for a line of the model; nothing for one of a library or our script, which tells a user nothing."""
+    file = os.path.realpath(filename)
+    if is_library(file) or file == os.path.realpath(sys.argv[0]) or not os.path.isfile(filename):
         return ""
     here = os.path.relpath(filename)
     return f"{filename if here.startswith(os.pardir) else here}:{lineno}: "

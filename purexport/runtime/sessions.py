@@ -1,7 +1,8 @@
 """Files in ONNX Runtime and in onnx's reference evaluator, with torch's tensors on both sides.
 
 numpy has no bfloat16 and no float8, so such tensors pass as the bits of unsigned integers, with their type beside them.
-A model that is too large for one message goes through a folder, which lives as long as the session.
+A model that is too large for one message, or that was loaded with its data in other files, goes through a folder, which
+lives as long as the session: onnxruntime looks for the files of bytes in the current folder, where others may lie.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Sessions:
         Raises ImportError without onnxruntime, and what that raises for a model that it cannot run.
         """
         self.close()
-        if model.ByteSize() > LARGEST_MESSAGE:
+        if model.ByteSize() > LARGEST_MESSAGE or _outside(model):
             self._folder = tempfile.TemporaryDirectory(prefix="purexport-", ignore_cleanup_errors=True)
             path = str(Path(self._folder.name, "model.onnx"))
             ps.save(model, path, external_data=True)
@@ -76,6 +77,12 @@ class Sessions:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def _outside(model: ps.ModelProto) -> bool:
+    """Whether weights are in files beside the one that the model was loaded from."""
+    helper = ps.external_data_helper
+    return any(helper.uses_external_data(tensor) for tensor in helper.all_tensors(model))
 
 
 def session_of(model: bytes | str, settings: Mapping[str, str] = MappingProxyType({})) -> Any:

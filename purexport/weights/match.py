@@ -20,7 +20,10 @@ _WHERE = (
     "(rename, strict and cast are options of purexport.Checkpoint(source, ...); on the command line --rename, "
     "--partial and --cast)"
 )
-_GIVE = 'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]'
+_GIVE = (
+    'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]; on the command line by a second --weights, '
+    "a file of torch.save"
+)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import torch
 
 import proto_schema as ps
 from purexport.cli.main import main
+from purexport.cli.warned import told
 from purexport.frontends.trace.tracer_warnings import in_our_words
 from tests.inspect.test_tree import SAMPLE_BYTES, sample_model
 
@@ -324,6 +325,17 @@ def test_a_warning_is_one_line_in_our_words_once(
     (tmp_path / "net.py").write_text(WARNS)
     assert main(WARNING) == 0
     assert capsys.readouterr().err.splitlines() == WARNED
+
+
+def test_a_warning_of_the_script_that_calls_us_has_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "purexport"
+    script.write_text("main()\n")
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    with told("export"):
+        warnings.warn_explicit("said", UserWarning, str(script), 1)
+    assert capsys.readouterr().err == "purexport export: warning: said\n"
 
 
 @pytest.mark.full

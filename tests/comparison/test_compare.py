@@ -309,6 +309,23 @@ def test_two_files() -> None:
     assert "torch" not in str(found)
 
 
+def test_weights_beside_a_file_are_those_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has data of the same name that is another file's."""
+    x = torch.linspace(-1, 1, 3 * 32).reshape(3, 32)
+    models = {folder: nn.Linear(32, 32) for folder in ("ours", "other", ".")}
+    for folder, model in models.items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        purexport.export(model, (x,), tmp_path / folder / "m.onnx", external_data=True)
+    monkeypatch.chdir(tmp_path)
+    assert purexport.compare(models["ours"], (x,), "ours/m.onnx").agrees
+    (tmp_path / "other" / "m.onnx.data").replace("m.onnx.data")
+    assert purexport.compare("ours/m.onnx", (x,), "ours/m.onnx").agrees
+    purexport.export(models["other"], (x,), "other/m.onnx", external_data=True)
+    assert not purexport.compare("other/m.onnx", (x,), "ours/m.onnx").agrees
+    Path("m.onnx.data").unlink()
+    assert purexport.compare("ours/m.onnx", (x,), "ours/m.onnx").agrees
+
+
 def test_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = NETWORKS["mixer"]
     monkeypatch.setattr(file_values, "installed", lambda name: False)

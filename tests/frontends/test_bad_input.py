@@ -81,6 +81,16 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "4 values, and the model has 3",
     ),
     ("axis out of range", {"input_names": ["x"], "dynamic_axes": {"x": {2: "n"}}}, ValueError, "'x' has 2 axes"),
+    (
+        "axis of an argument that one of its tensors lacks",
+        {
+            "model": lambda b: b["x"] * b["y"],
+            "args": ({"x": EXAMPLE, "y": torch.tensor(2.0)},),
+            "dynamic_axes": {"b": [0]},
+        },
+        ValueError,
+        "'b_y' has 0 axes; give the tensors of an argument entries of their own",
+    ),
     ("operators without a form in ONNX", {"model": Strange()}, purexport.UnsupportedOperatorError, "poisson"),
     ("no model", {"model": 5}, TypeError, "callable"),
     ("a path as the model", {"model": "net.pt"}, TypeError, "the path 'net.pt', which is not callable; load it first"),

@@ -84,7 +84,7 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         {},
         "1 missing\n  missing: 'rates' float[4], which checkpoints do not hold\n"
         "attributes and buffers that are not persistent have no values here; lay them over the checkpoint: "
-        'weights=[checkpoint, {"NAME": tensor}]',
+        'weights=[checkpoint, {"NAME": tensor}]; on the command line by a second --weights, a file of torch.save',
     ),
     (
         "a rename of nothing",

@@ -28,7 +28,7 @@ _SAID = {
     "identities": "change nothing",
     "cancelled": "cancel with the node before",
     "branches": "If whose condition is known",
-    "merged": "normalizations, now in the weights of a convolution",
+    "merged": "put into the weights of a convolution",
     "equal": "compute what another node does",
     "unused": "needed by nothing",
 }

@@ -209,7 +209,14 @@ def named_axes(
         items = axes.items() if isinstance(axes, Mapping) else ((axis, own_name(name, axis)) for axis in axes)
         for axis, label in items:
             if not isinstance(axis, int) or not -ranks[name] <= axis < ranks[name]:
-                raise ValueError(f"dynamic_axes[{name!r}] names axis {axis!r}, and {name!r} has {ranks[name]} axes")
+                own = (
+                    ""
+                    if name in (request.dynamic_axes or {})
+                    else "; give the tensors of an argument entries of their own"
+                )
+                raise ValueError(
+                    f"dynamic_axes[{name!r}] names axis {axis!r}, and {name!r} has {ranks[name]} axes{own}"
+                )
             result.setdefault(name, {})[axis % ranks[name]] = str(label)
     return result
 

@@ -153,11 +153,16 @@ def _guards(watch: Watch) -> Iterator[tuple[Any, bool]]:
 
 
 def _parts(expression: Any) -> list[Any]:
-    """An assumption as several plain ones: a product is not 0 where no factor is."""
+    """Several plain ones in its place: no factor of a product is 0, and the least of some sizes is below the others."""
     if isinstance(expression, sympy.Ne) and 0 in expression.args:
         product = expression.lhs + expression.rhs
         factors = [factor for factor in sympy.Mul.make_args(product) if factor.free_symbols]
         return [sympy.Ne(factor, 0) for factor in factors]
+    if isinstance(expression, sympy.Eq):
+        for size, least in (expression.args, expression.args[::-1]):
+            if isinstance(least, Min) and size in least.args:
+                bounds = [sympy.Le(size, other) for other in least.args if other != size]
+                return [bound for bound in bounds if bound != sympy.true]
     return [expression]
 
 

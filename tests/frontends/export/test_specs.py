@@ -260,7 +260,12 @@ def stretched(x: Tensor) -> Tensor:
     return x + bias[max(0, 1 - x.shape[0]) :]
 
 
+def table(x: Tensor) -> Tensor:
+    return x + torch.ones(128, 3)[: x.shape[0]]
+
+
 ASSUMED = [
+    ("table", table, {0: "n"}, "torch.export holds that n <= 128; for", None, [(1, 3), (128, 3)]),
     ("greater", from_two, {0: "n"}, "torch.export holds that n > 1 at {line};", 1, [(2, 3), (7, 3)]),
     ("empty", not_empty, {0: "n"}, "torch.export holds that n != 0 at {line};", 1, [(1, 3), (7, 3)]),
     ("modulo", in_tens, {0: "n"}, "torch.export holds that Mod(n, 10) != 0 at {line};", 1, [(1, 3), (7, 3)]),
