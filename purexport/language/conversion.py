@@ -96,4 +96,6 @@ def _empty(stored: Stored) -> Tensor:
 def loaded_tensor(stored: Stored) -> Tensor:
     """The tensor with its values."""
     data = bytearray(stored.payload.tobytes())
+    if not data:  # frombuffer takes no empty buffer
+        return torch.empty(stored.shape, dtype=torch_dtype(stored.dtype))
     return torch.frombuffer(data, dtype=torch_dtype(stored.dtype)).reshape(stored.shape)

@@ -28,6 +28,7 @@ _FRAMES = (
     "hidden_size",
 )
 _LENGTHS = ("max_source_positions", "max_position_embeddings")
+_WHOLE = "max_length"  # of the spectrogram of AST, whose frames are first; as many patches come of it the other way
 _LENGTH = "encoder_input_length"
 _SIDE = 224  # of pictures for models that say no size
 
@@ -112,6 +113,9 @@ def layouts_of(model: Any, main: str, dtype: torch.dtype, frames: str) -> Iterat
         yield [Port(main, (BATCH, channels, "height", "width"), dtype)], {"height": _SIDE, "width": _SIDE}
         return
     lengths = [2 * item for name, item in fields if name in _LENGTHS and isinstance(item, int)]
+    bins = next((item for name, item in fields if name == _FRAMES[0]), None)
+    for length in (item for name, item in fields if name == _WHOLE and isinstance(bins, int)):
+        yield [Port(main, (BATCH, frames, bins), dtype)], {frames: length}
     for length in (*dict.fromkeys(lengths), 64, 3000):
         for wanted in _FRAMES:
             for count in dict.fromkeys(item for name, item in fields if name == wanted and isinstance(item, int)):

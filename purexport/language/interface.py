@@ -184,6 +184,7 @@ def _length(model: Any, wanted: int) -> int:
 def _of_text(model: Any, task: Task, taken: Mapping[str, Any], named: Sequence[str] | None) -> list[Port]:
     config = model.config
     words = int(getattr(config, "vocab_size", None) or config.get_text_config().vocab_size)
+    types = getattr(config.get_text_config(), "type_vocab_size", None)
     rows: tuple[int | str, ...] = (BATCH, CHOICE) if task.name == CHOICES else (BATCH,)
     # with pictures of any number beside it, a text has rows of its own
     rows = (TEXT,) if hasattr(config, "vision_config") else rows
@@ -191,7 +192,7 @@ def _of_text(model: Any, task: Task, taken: Mapping[str, Any], named: Sequence[s
     known = {
         "input_ids": Port("input_ids", tokens, torch.int64, words),
         _MASK: Hiding(_MASK, tokens, torch.int64),
-        _TYPES: Port(_TYPES, tokens, torch.int64, int(getattr(config, "type_vocab_size", None) or 2)),
+        _TYPES: Port(_TYPES, tokens, torch.int64, int(types or 2)),
         _BOXES: Boxes(_BOXES, (*tokens, 4), torch.int64, int(getattr(config, "max_2d_position_embeddings", 1024))),
         "global_attention_mask": Port("global_attention_mask", tokens, torch.int64, 2),
         "position_ids": Port("position_ids", tokens, torch.int64, _POSITIONS),
@@ -202,7 +203,7 @@ def _of_text(model: Any, task: Task, taken: Mapping[str, Any], named: Sequence[s
         known["input_ids"] = Ended("input_ids", tokens, torch.int64, words, end=end)
     kind = getattr(config, "model_type", "")
     without = {name for name, kinds in _ABSENT.items() if kind in kinds}
-    if getattr(config, "type_vocab_size", None) in (0, 1) or (named is not None and _TYPES not in named):
+    if types in (0, 1) or (named is not None and _TYPES not in named):
         without.add(_TYPES)
     if is_decoder(config):
         without.add(_TYPES)

@@ -39,7 +39,7 @@ from purexport.language.folder import (
     write_files,
 )
 from purexport.language.interface import OTHERS, part_of
-from purexport.language.parts import Part
+from purexport.language.parts import BATCH, Part
 from purexport.language.quantized import Quantized, quantization_for, quantized
 from purexport.language.tasks import AUTO_CLASSES, Task, class_for, task_for, task_named
 from purexport.options import DEFAULT_OPSET, Options
@@ -208,6 +208,16 @@ def _with_values(part: Part, source: ModelFolder | None, dtype: torch.dtype | No
 
 
 def _exported(part: Part, options: Options) -> ONNXProgram:
+    """The program of a graph, of any number of examples even where the model computes with a size of one of them."""
+    program = _captured(part, options)
+    alone = {name: {at: size for at, size in axes.items() if size == BATCH} for name, axes in part.axes.items()}
+    varies = any(BATCH in shape for _, shape in _shapes(program.model_proto.graph.input))
+    if varies or not any(alone.values()) or alone == part.axes:
+        return program
+    return _captured(part, replace(options, dynamic_axes={name: axes for name, axes in alone.items() if axes}))
+
+
+def _captured(part: Part, options: Options) -> ONNXProgram:
     """The program of a graph: by a trace where that succeeds, also of a model without values, else by torch.export."""
     try:
         return made(part.module, part.args(), None, replace(options, capture="trace"), None)

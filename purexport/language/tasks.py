@@ -55,7 +55,7 @@ TASKS = tuple(
         ("audio-xvector", "MODEL_FOR_AUDIO_XVECTOR", ("logits", "embeddings")),
         ("automatic-speech-recognition", "MODEL_FOR_CTC"),
         ("zero-shot-image-classification", "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION", _EMBEDDINGS),
-        (FEATURES, "MODEL", (*_EMBEDDINGS, "last_hidden_state")),
+        (FEATURES, "MODEL MODEL_FOR_TEXT_ENCODING", (*_EMBEDDINGS, "last_hidden_state")),
     )
 )
 # the classes that code of a folder may have for a model; `auto_map` calls them so

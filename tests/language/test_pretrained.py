@@ -44,6 +44,8 @@ PORTS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("LayoutLMModel", "feature-extraction", {**TYPED, "bbox": [B, S, 4]}, HIDDEN),
     ("GPT2Model", "feature-extraction", {**TOKENS, "position_ids": [B, S]}, HIDDEN),
     ("CLIPVisionModel", "feature-extraction", {"pixel_values": [B, 3, 32, 32]}, [*HIDDEN, "pooler_output"]),
+    ("T5EncoderModel", "feature-extraction", TOKENS, HIDDEN),
+    ("ASTForAudioClassification", "audio-classification", {"input_values": [B, 48, 16]}, ["logits"]),
     ("BartForSequenceClassification", "text-classification", TOKENS, ["logits"]),
     ("GPT2ForSequenceClassification", "text-classification", TOKENS, ["logits"]),
     ("ElectraForMultipleChoice", "multiple-choice", CHOICES, ["logits"]),
@@ -226,7 +228,10 @@ def test_a_model_for_something_else(tmp_path: Path) -> None:
 
 
 ROWS = [(task, name) for task, names in pretrained.CLASSES.items() for name in names]
-FEW = ("RobertaForMaskedLM", "ConvNextForImageClassification", "ViTForImageClassification", "HubertForCTC", "CLIPModel")
+FEW = (
+    *("RobertaForMaskedLM", "ConvNextForImageClassification", "ViTForImageClassification", "HubertForCTC", "CLIPModel"),
+    *("MobileBertForMaskedLM", "AltCLIPModel"),  # a weight without numbers; one type of tokens
+)
 
 
 def _marked(task: str, name: str) -> Any:

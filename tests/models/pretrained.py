@@ -35,6 +35,7 @@ _WAVES = {
 OVERRIDES: dict[str, dict[str, Any]] = {
     "albert": {"num_hidden_groups": 1},
     "distilbert": {"dim": 32, "hidden_dim": 48},
+    "mpnet": {"relative_attention_num_buckets": 32},
     "mobilebert": {"intra_bottleneck_size": 16, "true_hidden_size": 16, "num_feedforward_networks": 2},
     "nystromformer": {"num_landmarks": 11, "segment_means_seq_len": 11},
     "squeezebert": {f"{part}_groups": 2 for part in ("q", "k", "v", "post_attention", "intermediate", "output")},
@@ -59,6 +60,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     },
     "poolformer": {**_FOUR, "num_encoder_blocks": 4},
     "mobilevit": {"hidden_sizes": [16, 16, 16], "neck_hidden_sizes": [8, 8, 8, 8, 8, 8, 8], "image_size": 64},
+    "mobilevitv2": {"patch_size": 2, "image_size": 64},
     "mobilenet_v1": {"depth_multiplier": 0.25, "image_size": 64},
     "mobilenet_v2": {"depth_multiplier": 0.25, "image_size": 64},
     "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.25, "image_size": 64, "hidden_dim": 320},
@@ -67,7 +69,15 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "hiera": {**_SWIN, "image_size": [64, 64], "patch_stride": [4, 4], "patch_size": [7, 7], "depths": [1, 1, 1, 1]},
     "dinov2": {"image_size": 32, "patch_size": 8, "mlp_ratio": 2},
     "vit_msn": {},
-    "beit": {"out_indices": [1, 2, 3, 4], "num_hidden_layers": 4},
+    **{name: {"out_indices": [1, 2, 3, 4], "num_hidden_layers": 4} for name in ("beit", "data2vec-vision")},
+    "focalnet": {
+        "embed_dim": 16,
+        "hidden_sizes": [16, 32],
+        "depths": [1, 1],
+        "focal_levels": [2, 2],
+        "focal_windows": [3, 3],
+    },
+    "bit": {**_STEPS, "hidden_sizes": [16, 32], "num_groups": 4},
     "glpn": {**_FOUR, "num_attention_heads": [1, 1, 2, 2], "decoder_hidden_size": 16},
     "yolos": {"image_size": [32, 32], "num_detection_tokens": 5},
     **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio", "sew"), _WAVES),
@@ -76,11 +86,19 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "whisper": {"max_source_positions": 32, "num_mel_bins": 16},
     "clip_text_model": {"eos_token_id": 98},
     "layoutlm": {"max_2d_position_embeddings": 128},
-    "lilt": {"max_2d_position_embeddings": 128, "channel_shrink_ratio": 2},
+    "lilt": {"hidden_size": 48, "max_2d_position_embeddings": 128, "channel_shrink_ratio": 2},
     "longformer": {"attention_window": 4},
     "xlm": {"emb_dim": 32},
     "flaubert": {"emb_dim": 32},
     "chinese_clip_text_model": {},
+}
+# parts of the names of classes whose config has another model's in it
+_OVER_OTHERS = ("Detr", "TableTransformer", "DPT", "DepthAnything", "VitPose", "UperNet")
+_NECK = {
+    "neck_hidden_sizes": [8] * 4,
+    "fusion_hidden_size": 8,
+    "reassemble_hidden_size": 32,
+    "head_hidden_size": 8,
 }
 
 
@@ -93,45 +111,72 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "feature-extraction": (
         *_classes("Model", *_BERTS, "Esm", "Flaubert", "ModernBert", "XLM", "Splinter", "IBert", "BigBird", "LayoutLM"),
         *_classes("Model", "Lilt", "CLIPText", "CLIPVision", "SiglipVision", "Dinov2", "Swin", "Wav2Vec2", "Hubert"),
-        *_classes("Model", "Bart", "Marian", "M2M100", "T5", "GPT2", "Qwen3", "Llama", "Mamba"),
+        *_classes("Model", "Bart", "Marian", "M2M100", "T5", "GPT2", "Qwen3", "Llama", "Mamba", "T5Encoder", "AST"),
+        *_classes("Model", "ViT", "DeiT", "Beit", "ConvNext", "ResNet", "WavLM", "Data2VecAudio", "Wav2Vec2Bert"),
+        *_classes("Model", "XLNet", "Ernie", "FNet", "EuroBert", "JinaEmbeddingsV3", "Gemma3Text", "Deberta"),
+        "DPRQuestionEncoder",
     ),
-    "text-classification": _classes(
-        "ForSequenceClassification", *_BERTS, "Deberta", "Bart", "Llama", "GPT2", "Flaubert", "ModernBert", "XLM"
+    "text-classification": (
+        *_classes("ForSequenceClassification", *_BERTS, "Deberta", "Bart", "Llama", "GPT2", "Flaubert", "ModernBert"),
+        *_classes("ForSequenceClassification", "XLM", "BigBird", "Ernie", "XLNet", "FNet", "Yoso", "NomicBert"),
+        *_classes("ForSequenceClassification", "EuroBert", "Esm", "LayoutLM", "Lilt", "XLMRobertaXL"),
     ),
     "token-classification": _classes(
-        "ForTokenClassification", "Bert", "DistilBert", "Roberta", "DebertaV2", "Electra", "LayoutLM", "BigBird"
+        "ForTokenClassification",
+        *("Bert", "DistilBert", "Roberta", "DebertaV2", "Electra", "LayoutLM", "BigBird", "Albert", "Camembert"),
+        *("XLMRoberta", "ConvBert", "MobileBert", "ModernBert", "RoFormer", "Ernie", "XLNet", "Deberta", "SqueezeBert"),
     ),
-    "question-answering": _classes(
-        "ForQuestionAnswering", "Bert", "Roberta", "MPNet", "Albert", "DistilBert", "Splinter", "Lilt"
+    "question-answering": (
+        *_classes("ForQuestionAnswering", "Bert", "Roberta", "MPNet", "Albert", "DistilBert", "Splinter", "Lilt"),
+        *_classes("ForQuestionAnswering", "Electra", "XLMRoberta", "Camembert", "DebertaV2", "Deberta", "ModernBert"),
+        *_classes("ForQuestionAnswering", "BigBird", "MobileBert", "ConvBert", "Ernie", "LayoutLM"),
+        "XLNetForQuestionAnsweringSimple",
     ),
     "fill-mask": (
         *_classes("ForMaskedLM", "Bert", "Roberta", "DistilBert", "Electra", "DebertaV2", "Esm", "ModernBert"),
         *("LongformerForMaskedLM", "XLMWithLMHeadModel"),
+        *_classes("ForMaskedLM", "Albert", "XLMRoberta", "Camembert", "MPNet", "MobileBert", "ConvBert", "BigBird"),
+        *_classes("ForMaskedLM", "Ernie", "RoFormer", "SqueezeBert", "Deberta", "RemBert", "FNet"),
     ),
-    "multiple-choice": _classes("ForMultipleChoice", "Bert", "Roberta", "Electra", "RemBert"),
+    "multiple-choice": _classes(
+        "ForMultipleChoice", "Bert", "Roberta", "Electra", "RemBert", "DistilBert", "XLMRoberta", "Ernie"
+    ),
     "image-classification": _classes(
         "ForImageClassification",
         *("Beit", "ConvNext", "ConvNextV2", "Cvt", "Data2VecVision", "DeiT", "Dinov2", "EfficientNet", "Hiera"),
         *("Levit", "MobileNetV1", "MobileNetV2", "MobileViT", "PoolFormer", "Pvt", "RegNet", "ResNet", "Segformer"),
-        *("Swin", "Swinv2", "ViT", "ViTMSN", "CLIP", "Siglip"),
+        *("Swin", "Swinv2", "ViT", "ViTMSN", "CLIP", "Siglip", "Dinov2WithRegisters", "DonutSwin", "SwiftFormer"),
+        *("IJepa", "ImageGPT", "MetaClip2", "MobileViTV2", "FocalNet", "Bit"),
     ),
     "object-detection": _classes(
-        "ForObjectDetection", "Detr", "Yolos", "TableTransformer", "ConditionalDetr", "RTDetr"
+        "ForObjectDetection",
+        *("Detr", "Yolos", "TableTransformer", "ConditionalDetr", "RTDetr", "DeformableDetr", "DabDetr"),
     ),
-    "semantic-segmentation": _classes("ForSemanticSegmentation", "Segformer", "Beit", "MobileViT"),
-    "depth-estimation": _classes("ForDepthEstimation", "GLPN"),
+    "semantic-segmentation": _classes(
+        "ForSemanticSegmentation", "Segformer", "Beit", "MobileViT", "Data2VecVision", "DPT", "UperNet"
+    ),
+    "image-segmentation": ("DetrForSegmentation",),
+    "depth-estimation": _classes("ForDepthEstimation", "GLPN", "DPT", "DepthAnything"),
+    "keypoint-detection": ("VitPoseForPoseEstimation",),
     "masked-im": _classes("ForMaskedImageModeling", "ViT", "DeiT", "Swin"),
     "image-to-image": ("Swin2SRForImageSuperResolution",),
     "audio-classification": (
         *_classes("ForSequenceClassification", "Wav2Vec2", "Hubert", "WavLM", "Data2VecAudio", "SEW", "UniSpeechSat"),
+        *_classes("ForSequenceClassification", "UniSpeech", "Wav2Vec2Bert", "Wav2Vec2Conformer"),
         *_classes("ForAudioClassification", "AST", "Whisper"),
     ),
-    "audio-frame-classification": _classes("ForAudioFrameClassification", "Wav2Vec2", "WavLM"),
-    "audio-xvector": _classes("ForXVector", "Wav2Vec2", "UniSpeechSat"),
-    "automatic-speech-recognition": _classes(
-        "ForCTC", "Wav2Vec2", "Hubert", "WavLM", "UniSpeech", "SEW", "Data2VecAudio", "Wav2Vec2Conformer"
+    "audio-frame-classification": _classes(
+        "ForAudioFrameClassification", "Wav2Vec2", "WavLM", "UniSpeechSat", "Data2VecAudio", "Wav2Vec2Conformer"
     ),
-    "zero-shot-image-classification": _classes("Model", "CLIP", "Siglip", "ChineseCLIP", "Align"),
+    "audio-xvector": _classes("ForXVector", "Wav2Vec2", "UniSpeechSat", "WavLM", "Data2VecAudio"),
+    "automatic-speech-recognition": _classes(
+        "ForCTC",
+        *("Wav2Vec2", "Hubert", "WavLM", "UniSpeech", "SEW", "Data2VecAudio", "Wav2Vec2Conformer"),
+        *("UniSpeechSat", "Wav2Vec2Bert"),
+    ),
+    "zero-shot-image-classification": _classes(
+        "Model", "CLIP", "Siglip", "ChineseCLIP", "Align", "AltCLIP", "Blip", "MetaClip2", "CLIPSeg"
+    ),
 }
 
 
@@ -151,8 +196,8 @@ def _config(model_class: Any) -> Any:
     decoders.TINY.update(multimodal.SIZES | {"num_queries": 7})
     decoders.OVERRIDES.update(OVERRIDES)
     try:
-        if "Detr" in model_class.__name__ or "TableTransformer" in model_class.__name__:
-            return _detector(model_class)
+        if any(word in model_class.__name__ for word in _OVER_OTHERS):
+            return _over_another(model_class)
         return decoders.tiny_config(model_class.config_class, ("is_decoder", "use_cache"))
     finally:
         for name, content in before.items():
@@ -161,20 +206,41 @@ def _config(model_class: Any) -> Any:
             table.update(content)
 
 
-def _detector(model_class: Any) -> Any:
-    """A detector's config, whose default backbone is one of timm, or has all its sizes."""
-    library, kind = decoders.library(), model_class.config_class
-    sizes = {**decoders.TINY, "num_queries": 7}
+def _over_another(model_class: Any) -> Any:
+    """The config of a model on top of another, whose default is one of timm, or has all its sizes."""
+    kind, name = model_class.config_class, model_class.__name__
     taken = kind.__init__.__annotations__ or {}
-    known = {name: item for name, item in sizes.items() if hasattr(kind, name) or name in taken}
+    known = {size: item for size, item in decoders.TINY.items() if hasattr(kind, size) or size in taken}
     known.pop("is_decoder", None)
-    if "RTDetr" in model_class.__name__:
-        backbone = library.RTDetrResNetConfig(
-            embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, layer_type="basic", out_indices=(2, 3, 4)
-        )
+    if "DPT" in name:
+        return kind(**known | {"num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], **_NECK})
+    if "DepthAnything" in name:
+        return kind(backbone_config=_vit("Dinov2", reshape_hidden_states=False), **known, **_NECK)
+    if "VitPose" in name:
+        sizes = {"image_size": [64, 48], "patch_size": [16, 16]}
+        return kind(backbone_config=_vit("VitPoseBackbone", **sizes), num_labels=5)
+    if "UperNet" in name:
+        convolutions = _resnet("ResNet", out_features=[f"stage{stage}" for stage in range(1, 5)])
+        more = {"hidden_size": 16, "auxiliary_channels": 16, "auxiliary_in_channels": 16}
+        return kind(backbone_config=convolutions, **known | more)
+    if "RTDetr" in name:
         more = {"encoder_in_channels": [8, 16, 16], "encoder_hidden_dim": 32, "decoder_in_channels": [32] * 3}
-        return kind(backbone_config=backbone, **known, **more, encoder_attention_heads=4)
-    backbone = library.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, layer_type="basic", out_features=["stage4"]
-    )
+        backbone = _resnet("RTDetrResNet", out_indices=(2, 3, 4))
+        return kind(backbone_config=backbone, **known | more | {"encoder_attention_heads": 4})
+    if name == "DetrForSegmentation":  # it groups its channels, and a map for each head, by 8
+        known |= {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
+        backbone = _resnet("ResNet", out_features=[f"stage{stage}" for stage in range(1, 5)])
+    else:
+        backbone = _resnet("ResNet", out_features=["stage4"])
     return kind(use_timm_backbone=False, use_pretrained_backbone=False, backbone_config=backbone, **known)
+
+
+def _resnet(name: str, **keys: Any) -> Any:
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1] * 4, "layer_type": "basic"}
+    return getattr(decoders.library(), f"{name}Config")(**sizes, **keys)
+
+
+def _vit(name: str, **keys: Any) -> Any:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "mlp_ratio": 2, "image_size": 32}
+    every = {"patch_size": 8, "out_indices": [1, 2, 3, 4]} if name == "Dinov2" else {"out_indices": [4]}
+    return getattr(decoders.library(), f"{name}Config")(**sizes | every | keys)
