@@ -114,7 +114,9 @@ def layouts_of(model: Any, main: str, dtype: torch.dtype, frames: str) -> Iterat
         return
     lengths = [2 * item for name, item in fields if name in _LENGTHS and isinstance(item, int)]
     bins = next((item for name, item in fields if name == _FRAMES[0]), None)
-    for length in (item for name, item in fields if name == _WHOLE and isinstance(bins, int)):
+    for length in (item for name, item in fields if name == _WHOLE):
+        if not isinstance(bins, int):
+            break
         yield [Port(main, (BATCH, frames, bins), dtype)], {frames: length}
     for length in (*dict.fromkeys(lengths), 64, 3000):
         for wanted in _FRAMES:
