@@ -348,8 +348,8 @@ def class_of(config: Any) -> Any:
         )
     if not with_head or is_encoder(config):
         raise ExportError(
-            f"{type(config).__name__} is of no model that generates text; `purexport hf` (purexport.pretrained_model) "
-            "writes models of other kinds",
+            f"{type(config).__name__} is not the config of a model that generates text; `purexport hf` "
+            "(purexport.pretrained_model) writes models of other kinds",
             code="not-a-decoder",
         )
     return with_head[0]

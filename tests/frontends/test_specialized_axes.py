@@ -409,7 +409,8 @@ def test_sizes_that_fit_each_other(name: str) -> None:
         program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
     assert not [item for item in shown if issubclass(item.category, torch.jit.TracerWarning)]
     notes = [text for text in program.report.warnings if "which all tried sizes took" in text]
-    assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
+    # the comparison, which is True or False for all sizes that fit, unless a name says that they do
+    assert len(notes) == ("+" not in total)
     found = [text.split("'")[1] for text in program.report.warnings if "the model fixes it at" in text]
     assert tuple(found) == case.held, program.report.warnings
     assert not [text for text in program.report.warnings if "the file goes the way" in text]

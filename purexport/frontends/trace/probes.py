@@ -9,7 +9,7 @@ are then only less independent of each other.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 _MAGNITUDES = 128  # rows of sizes
@@ -42,15 +42,16 @@ def twice(sizes: Mapping[str, int]) -> Sizes:
 def of_all_magnitudes(sizes: Mapping[str, int]) -> Iterator[Sizes]:
     """Sizes from 0 to a million, in no order, for what is computed from shapes alone.
 
-    Sums of sizes stay sums in every second one only: that one size is the sum of two others may be chance.
+    Sums of sizes stay sums in every second one only: that one size is the sum of two others may be chance, unless its
+    name says so.
     """
     chance = random.Random(0)
     sums = sums_among(sizes)
     for number in range(_MAGNITUDES):
         found = {label: chance.randrange(1 << chance.randrange(21)) for label in sizes}  # 0 and 1 often
-        kept = sorted(sums, key=lambda label: sizes[label]) if number % 2 else ()  # the parts of a sum are smaller
-        for label in kept:
-            found[label] = sum(found[part] for part in sums[label])
+        for label in sorted(sums, key=lambda label: sizes[label]):  # the parts of a sum are smaller than it
+            if number % 2 or _is_called_sum(label, sums[label]):
+                found[label] = sum(found[part] for part in sums[label])
         yield found
 
 
@@ -115,6 +116,11 @@ def _classes(sizes: Mapping[str, int]) -> list[list[str]]:
     for label, size in sizes.items():
         groups.setdefault(size, []).append(label)
     return list(groups.values())
+
+
+def _is_called_sum(label: str, parts: Sequence[str]) -> bool:
+    """Whether a label is an expression, as "past + seq" is, or one such as total_sequence_length."""
+    return sorted(label.replace(" ", "").split("+")) == sorted(parts) or label in {f"total_{part}" for part in parts}
 
 
 def sums_among(sizes: Mapping[str, int]) -> dict[str, tuple[str, str]]:
