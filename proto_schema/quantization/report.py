@@ -103,9 +103,9 @@ def _report(work: Rewriting, model: ModelProto) -> Report:
     entries += [_stays(item.tensor, item.reason) for item in work.left]
     named = {entry.name for entry in entries}
     few = f"has fewer elements than the {scheme.smallest:,} that a weight needs here (smallest=1 takes all)"
-    every = chosen(model, replace(scheme, smallest=1, include=(), exclude=()), work.target)
-    tensors = [weight.tensor for weight in every.weights] + [item.tensor for item in every.left]
-    entries += [_stays(tensor, few) for tensor in tensors if as_text(tensor.name) not in named]
+    for weight in chosen(model, replace(scheme, smallest=1, include=(), exclude=()), work.target).weights:
+        if as_text(weight.tensor.name) not in named:
+            entries.append(_stays(weight.tensor, few))
     opsets = None if work.opset_before is None else (work.opset_before, work.opset)
     return Report(scheme, tuple(entries), opsets)
 
