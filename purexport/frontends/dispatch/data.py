@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from purexport.frontends.dispatch.arguments import tensors_in
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.tensors import Recorded
@@ -60,7 +61,7 @@ class Elements:
 
     def result_of(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a call gives that is not recorded yet."""
-        needed = [item for item in _flat((*args, *kwargs.values())) if isinstance(item, torch.Tensor)]
+        needed = tensors_in(args, kwargs)
         with below(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             self._run(needed)
             return operator.kernel(*self._reals(args), **{name: self._reals(item) for name, item in kwargs.items()})
@@ -116,11 +117,3 @@ class Elements:
                 tensor.detach().clone() if not tensor.is_leaf or not tensor.requires_grad else tensor.detach()
             )
         return self._copies[id(tensor)]
-
-
-def _flat(items: Any) -> Any:
-    for item in items:
-        if isinstance(item, (list, tuple)):
-            yield from _flat(item)
-        else:
-            yield item

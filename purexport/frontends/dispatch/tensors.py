@@ -15,6 +15,7 @@ import torch
 
 from proto_schema.sizes import Dim
 from purexport.aten.graph import TensorType, Value
+from purexport.frontends.dispatch.arguments import leaves
 from purexport.frontends.dispatch.numbers import Number, wrapped
 from purexport.torch_patches.before_composites import below
 
@@ -166,19 +167,11 @@ class Recorded(torch.Tensor):
         question = QUESTIONS.get(func)
         if question is not None and type(args[0]) is Recorded:
             return question(*args, **(kwargs or {}))
-        owner = next(item.owner for item in _flat((*args, *(kwargs or {}).values())) if type(item) is Recorded)
+        owner = next(item.owner for item in leaves(args, kwargs or {}) if type(item) is Recorded)
         return owner.leaf(func, args, kwargs or {})
 
 
 _CPU = torch.device("cpu")
-
-
-def _flat(items: Any) -> Any:
-    for item in items:
-        if isinstance(item, (list, tuple)):
-            yield from _flat(item)
-        else:
-            yield item
 
 
 def _is_dense(x: Recorded) -> bool:
