@@ -159,8 +159,8 @@ EVERY = (1, 1)  # the first call that is met, and how far the next is
 def rows(faults: list[Fault], apart: int) -> list[Any]:
     """Each verb with each fault, at one call of so many, and with `-m full` at every call.
 
-    Another call is met with each fault, so that the three that end a process meet all calls together.  Of the typed
-    verbs a third of the rows is made so, and the sweep takes the others.
+    Another call is met with each fault and verb, and the verbs write in few ways, so that all calls are met.  Of the
+    typed verbs a third of the rows is made so, and the sweep takes the others.
     """
     found = []
     for number, fault in enumerate(faults):
@@ -174,7 +174,7 @@ def rows(faults: list[Fault], apart: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("verb", "fault", "calls"), rows(FAULTS, 3))
+@pytest.mark.parametrize(("verb", "fault", "calls"), rows(FAULTS, 5))
 def test_calls(verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
     walking = Walking(verb, quick_folder)
     for at in range(calls[0], MOST_CALLS, calls[1]):

@@ -1,4 +1,4 @@
-"""Saves on a disk that fails, is interrupted or stops at any one call: each third by default, with `-m full` every one.
+"""Saves on a disk that fails, is interrupted or stops at any one call: each fifth by default, with `-m full` every one.
 
 The invariant: the folder loads as the old model or as the new one, whole. After an error nothing else is in it than
 before; after a kill there may be temporary files, and data files that the new model would have referred to.
@@ -161,7 +161,7 @@ EVERY = (1, 1)  # the first call that is met, and how far the next is
 
 
 def sampled(number: int, apart: int) -> tuple[int, int]:
-    """One call of so many, another one for each fault: the three that end a process meet all calls together."""
+    """One call of so many, another one for each fault and walk: the walks that ask alike meet all calls together."""
     return 1 + number % apart, apart
 
 
@@ -170,7 +170,7 @@ ROWS = [  # where a copy needs the data, a few kinds show what there is to see
     for place, walk in enumerate(WALKS)
     for number, fault in enumerate(FAULTS)
     for is_rare in [walk.copied and fault.kind not in ("killed", "power")]
-    for calls, suffix, marks in [(sampled(place + number, 3), "", ()), (EVERY, "-every call", pytest.mark.full)]
+    for calls, suffix, marks in [(sampled(place + number, 5), "", ()), (EVERY, "-every call", pytest.mark.full)]
 ]
 
 

@@ -470,7 +470,7 @@ def test_a_lock_is_waited_for_with_a_message(tmp_path: Path, caplog: pytest.LogC
 
 
 @pytest.mark.usefixtures("signals_end")
-@pytest.mark.parametrize("by", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("by", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.full), "SIGKILL"])
 def test_one_that_waits_is_ended(by: str, tmp_path: Path) -> None:
     """The one that works goes on, and the next one still waits for it."""
     with at_work(tmp_path) as go_on:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-FEW = 4
+FEW = 2
 # scenario, rounds with -m full; a few of all are made by default, in one process
 ROWS = {
     "one_path": 25,

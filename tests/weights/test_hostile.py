@@ -1,7 +1,7 @@
 """Checkpoints that are made to cost: time and memory stay in proportion to the file, whatever it repeats.
 
 Steps are counted, not seconds: lines of Python that are run, and the items that calls of a pickle copy. Each pattern is
-given at n, 2n and 4n.
+given at n and 4n.
 """
 
 from __future__ import annotations
@@ -194,11 +194,11 @@ def steps(path: Path) -> int:
 @pytest.mark.parametrize(("make"), [row[1] for row in PATTERNS], ids=[row[0] for row in PATTERNS])
 def test_steps_grow_with_the_file(make: Callable[[Path, int], Path], tmp_path: Path) -> None:
     counts = []
-    for factor in (1, 2, 4):
+    for factor in (1, 4):
         folder = tmp_path / str(factor)
         folder.mkdir()
         counts.append(steps(make(folder, SMALL * factor)))
-    assert counts[2] <= MOST * counts[0], counts
+    assert counts[1] <= MOST * counts[0], counts
 
 
 def size_of(folder: Path, make: Callable[[Path, int], Path], count: int) -> int:
@@ -214,7 +214,7 @@ def test_memory_stays_within_the_budget(
     """With a base of a 512th, so that files of 50 kB come to its end."""
     base = 1 << 19
     monkeypatch.setattr(budget, "BASE", base)
-    each = (size_of(tmp_path, make, 200) - size_of(tmp_path, make, 100)) // 100
+    each = (size_of(tmp_path, make, 60) - size_of(tmp_path, make, 40)) // 20
     size = size_of(tmp_path, make, LARGE // each)
     path = next(tmp_path.glob("[im].*"))
     tracemalloc.start()
