@@ -142,6 +142,7 @@ def second_tables(texts: imports.Sources) -> list[str]:
     ]
 
 
+@pytest.mark.full
 def test_there_is_no_second_table() -> None:
     found = second_tables(TEXTS)
     assert not found, "\n".join(found)

@@ -146,6 +146,7 @@ CHECKS: dict[str, Callable[[imports.Sources], list[str]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("check", CHECKS)
 def test_codes(check: str) -> None:
     found = CHECKS[check](TEXTS)

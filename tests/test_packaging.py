@@ -39,6 +39,7 @@ def metadata(wheel: Path) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
+@pytest.mark.full
 def test_wheel_is_pure_python(wheel: Path) -> None:
     assert re.fullmatch(r"purexport-\d+\.\d+\.\d+-py3-none-any\.whl", wheel.name)
 
@@ -75,6 +76,7 @@ def test_version_is_one_fact(wheel: Path) -> None:
     assert metadata(wheel)["Version"] == purexport.__version__
 
 
+@pytest.mark.full
 def test_the_wheel_alone_works(wheel: Path, tmp_path: Path) -> None:
     """Unpacked somewhere, without this checkout: `proto_schema` writes and reads a model, `purexport` shows it."""
     with zipfile.ZipFile(wheel) as archive:

@@ -22,6 +22,7 @@ from purexport.symbolic_helper import (
     _unsqueeze_helper,
     parse_args,
 )
+from tests.tiers import in_turn
 from tests.tolerances import EXACT, assert_near
 
 ROUTES = ("trace", "export", "script")
@@ -156,8 +157,7 @@ RUN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("opset", [9, 13, 20])
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("route", "opset"), in_turn(ROUTES, [9, 13, 20]))
 @pytest.mark.parametrize(("module", "name", "symbolic", "shows"), [r[1:] for r in RUN], ids=[r[0] for r in RUN])
 def test_symbolics_run(module: Any, name: str, symbolic: Any, shows: str, route: str, opset: int) -> None:
     with registered(name, symbolic):

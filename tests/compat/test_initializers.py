@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import purexport
+from tests.tiers import dealt
 
 
 class Shuffled(nn.Module):
@@ -62,7 +63,9 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("route", "options"), ROWS, ids=[f"{route}-{'-'.join(options)}" for route, options in ROWS])
+@pytest.mark.parametrize(
+    ("route", "options"), dealt(ROWS, 2, [f"{route}-{'-'.join(options)}" for route, options in ROWS])
+)
 def test_parameters_come_first_in_the_order_of_state_dict(tmp_path: Path, route: str, options: dict[str, Any]) -> None:
     """A tied tensor stands under its first name; entries that no node reads are left out, as by torch.onnx."""
     model = ROUTES[route]()

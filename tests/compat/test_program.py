@@ -153,6 +153,7 @@ def test_renamed_axes(names: dict[str, str], wanted: list[str]) -> None:
     assert bool(left) == ("n" not in names)
 
 
+@pytest.mark.full
 def test_renamed_axes_everywhere() -> None:
     """In bodies too, and in the report; a name of no axis is a warning."""
     program = purexport.export(Bodies(), (X,), dynamic=True, capture="export")

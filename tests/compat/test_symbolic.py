@@ -17,6 +17,7 @@ import purexport
 from purexport import symbolic_helper
 from purexport.compat.symbolic.values import Value
 from purexport.graph.ir import Value as Tensor
+from tests.tiers import dealt
 
 ROUTES = ("trace", "export")
 
@@ -375,7 +376,7 @@ def in_checkpoint(x: torch.Tensor, w: torch.Tensor) -> Any:
 BODIES = [in_cond, in_cond_stored, in_loop, in_scan, in_map, in_checkpoint]
 
 
-@pytest.mark.parametrize("function", BODIES, ids=lambda item: item.__name__)
+@pytest.mark.parametrize("function", dealt(BODIES, 3, [item.__name__ for item in BODIES]))
 def test_functions_inside_bodies(function: Any) -> None:
     """torch compiles these bodies, and would take the Function apart."""
     from torch._dynamo import trace_rules

@@ -88,7 +88,7 @@ def alone(name: str, options: dict[str, Any], folder: Path) -> dict[str, bytes]:
 
 # (size of a world; by size, others in which a process is killed)
 WORLDS = [
-    (3, {2: "killed_second", 1: "terminated_first"}),
+    pytest.param(3, {2: "killed_second", 1: "terminated_first"}, marks=pytest.mark.full),
     pytest.param(2, {3: "killed_first", 1: "hung_up_first"}, marks=pytest.mark.sweep),
     pytest.param(4, {2: "terminated_first", 3: "killed_first"}, marks=pytest.mark.sweep),
 ]

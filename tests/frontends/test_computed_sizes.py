@@ -19,6 +19,7 @@ from torch.nn import functional
 
 import purexport
 from tests.harness import CAPTURES, compare_with_torch, run_ort
+from tests.tiers import in_turn
 from tests.tolerances import CHAIN
 
 EXAMPLE = (2, 4, 12, 16)
@@ -119,8 +120,7 @@ ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("route", CAPTURES)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(("name", "route"), in_turn(ROWS, CAPTURES))
 def test_sizes(name: str, route: str) -> None:
     function, others = ROWS[name]
     images = [_image(shape) for shape in (EXAMPLE, *others)]
@@ -210,8 +210,7 @@ CONVERTED: dict[str, tuple[Function, bool]] = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("route", CAPTURES)
-@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize(("name", "route"), in_turn(CONVERTED, CAPTURES))
 def test_conversions(name: str, route: str) -> None:
     function, is_dynamic = CONVERTED[name]
     images = [_image(shape) for shape in (EXAMPLE, (2, 4, 100, 10), (2, 4, 9, 14), (2, 4, 10, 31))]

@@ -93,6 +93,7 @@ def test_few_questions_search_the_whole_trace(monkeypatch: pytest.MonkeyPatch) -
     assert 0 < Counted.walks <= 3 * 64
 
 
+@pytest.mark.full
 def test_after_many_questions_a_size_that_data_decides_is_seen() -> None:
     said = [text for text in warned(asked_of_often_then_filtered) if "depends on data" in text]
     assert len(said) == 1 and "uses a number at" in said[0]

@@ -378,7 +378,7 @@ def _params(programs: Sequence[Program]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("program", "opset"), dealt(_params(PROGRAMS), 5))
+@pytest.mark.parametrize(("program", "opset"), dealt(_params(PROGRAMS), 20))
 def test_program(program: Program, opset: int) -> None:
     """Also under capture='auto', whose trace must refuse what it cannot record."""
     options = {"dynamic_shapes": (program.shapes,)} if program.shapes else {}

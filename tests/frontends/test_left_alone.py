@@ -17,6 +17,7 @@ from torch.autograd import function as autograd
 
 import purexport
 from purexport.compat.symbolic.registry import REGISTRY
+from tests.tiers import in_turn
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 
@@ -81,8 +82,9 @@ ENDS: list[tuple[str, Any, type[Exception] | None]] = [
 
 
 @pytest.mark.filterwarnings("ignore:the model writes to its buffer", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("training", [True, False, purexport.TrainingMode.PRESERVE])
-@pytest.mark.parametrize("route", ["trace", "export", "auto"])
+@pytest.mark.parametrize(
+    ("route", "training"), in_turn(["trace", "export", "auto"], [True, False, purexport.TrainingMode.PRESERVE])
+)
 @pytest.mark.parametrize(("fails", "file", "error"), ENDS, ids=["succeeds", "capture", "operator", "file"])
 def test_everything_is_left_as_it_was(
     fails: str, file: Callable[[], Any] | None, error: type[Exception] | None, route: str, training: Any

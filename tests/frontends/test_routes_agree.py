@@ -26,7 +26,7 @@ def results(row: Row, route: str) -> list[np.ndarray[Any, Any]]:
     return run_ort(program.model_proto.SerializeToString(), feeds)
 
 
-@pytest.mark.parametrize("row", dealt(ROWS, 4, [row.name for row in ROWS]))
+@pytest.mark.parametrize("row", dealt(ROWS, 8, [row.name for row in ROWS]))
 def test_routes_agree(row: Row) -> None:
     torch.manual_seed(0)
     with warnings.catch_warnings():

@@ -20,6 +20,7 @@ import purexport
 from purexport.errors import ExportError
 from purexport.frontends.core.row_loops import leaves_only_writes
 from tests.harness import compare_with_torch, version_of
+from tests.tiers import in_turn
 from tests.tolerances import CHAIN
 
 EXPERTS = 4
@@ -82,8 +83,7 @@ ROWS: dict[str, tuple[Body, int]] = {
 }
 
 
-@pytest.mark.parametrize("route", ["trace", "export"])
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(("row", "route"), in_turn(ROWS, ["trace", "export"]))
 def test_loop(row: str, route: str) -> None:
     torch.manual_seed(0)
     model = Mixture(*ROWS[row]).eval()

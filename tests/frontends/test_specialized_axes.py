@@ -19,6 +19,7 @@ from purexport.frontends.trace.fake_tensors import for_shapes
 from purexport.frontends.trace.replay import UnfitError
 from purexport.torch_patches.calls import operators_handed_to
 from tests.harness import run_ort
+from tests.tiers import dealt
 from tests.tolerances import CHAIN, assert_near
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -294,7 +295,7 @@ class Hollow(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in CASES])
+@pytest.mark.parametrize("name", dealt([pytest.param(name, id=name, marks=SLOW.get(name, ())) for name in CASES], 2))
 def test_held_without_values(name: str) -> None:
     """What is said of sizes does not depend on whether the weights have values, but for `said`."""
     case = CASES[name]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import purexport
+from tests.tiers import in_turn
 from tests.tolerances import assert_near
 
 ROUTES = ("trace", "export", "script")
@@ -80,8 +81,7 @@ def exported(model: nn.Module, args: tuple[Tensor, ...], route: str, **options: 
 
 
 @pytest.mark.parametrize("opset", [11, 17, 23])
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "route"), in_turn(MODELS, ROUTES))
 def test_state_goes_in_and_out(name: str, route: str, opset: int) -> None:
     """Several steps in ONNX Runtime, the state handed on, are the same steps in torch."""
     factory, args, inputs, outputs = MODELS[name]

@@ -649,7 +649,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("found", "routes"), dealt(ROWS, 2))
+@pytest.mark.parametrize(("found", "routes"), dealt(ROWS, 3))
 def test_found(found: Found, routes: tuple[str, ...]) -> None:
     outcome = run(found.program(), routes)
     assert outcome.findings == []

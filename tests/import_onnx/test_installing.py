@@ -32,6 +32,7 @@ def run(folder: Path, *arguments: str, without: bool) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_scripts_give_the_same(tmp_path: Path) -> None:
     printed, models = [], []
     for name, command, without in (("official", [], False), ("ours", ["-m", "proto_schema.compat"], True)):

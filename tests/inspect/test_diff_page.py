@@ -137,6 +137,7 @@ return [boxes(page.a), boxes(page.b)].map((list) => list.map((color) => names[co
 """
 
 
+@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize(("name", "change", "mine", "theirs"), ROWS, ids=[row[0] for row in ROWS])
 def test_what_differs_is_colored(
@@ -176,6 +177,7 @@ return [page.a, page.b].map(({ graph }) => graph.chosen < 0 ? null : graph.nodeO
 """
 
 
+@pytest.mark.full
 @needs_browser
 def test_the_list_jumps_to_the_places(window: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     window.open(page_of(tmp_path, several, capsys))

@@ -24,6 +24,7 @@ from purexport.inspect import Bytes, Element, Histogram, histogram, html, text_o
 from tests.inspect.browser import Browser
 from tests.inspect.pages import HOSTILE, Opened, made, needs_browser, unpacked
 from tests.inspect.test_tree import FILES, SAMPLE, SAMPLE_BYTES, damaged_copies, sample_model, sparse_external
+from tests.tiers import dealt
 
 PAGE_FILES = sorted((Path(__file__).parents[2] / "purexport" / "inspect" / "page").iterdir())
 
@@ -260,7 +261,7 @@ DIFFERENT += [(f"damaged {seed}", damaged_copies(seed)) for seed in range(12)]
 
 
 @needs_browser
-@pytest.mark.parametrize("data", [data for _, data in DIFFERENT], ids=[name for name, _ in DIFFERENT])
+@pytest.mark.parametrize("data", dealt([data for _, data in DIFFERENT], 4, [name for name, _ in DIFFERENT]))
 def test_the_page_reads_bytes_as_inspect_does(data: bytes, opened: Opened) -> None:
     assert opened(data).run(WALK) == rows_of(Bytes(data))
 
@@ -398,6 +399,7 @@ def test_search_click_and_see_the_bytes(opened: Opened) -> None:
         assert window.run("return page.chosen.path") == path
 
 
+@pytest.mark.full
 @needs_browser
 def test_tensors_sizes_and_light(opened: Opened) -> None:
     window = opened(SAMPLE_BYTES)
@@ -436,6 +438,7 @@ def test_a_damaged_file_shows_the_place(opened: Opened) -> None:
     assert "cut off" in window.text("#details .problem")
 
 
+@pytest.mark.full
 @needs_browser
 def test_the_field_under_the_pointer(opened: Opened) -> None:
     """Over the strip of bytes: the field, what it says, and of a weight which value it is."""
@@ -469,6 +472,7 @@ def test_names_do_not_run(opened: Opened) -> None:
     assert window.run("return window.hacked ?? 'no'") == "no" and "Content Security Policy" in window.console()[0]
 
 
+@pytest.mark.full
 @needs_browser
 def test_names_do_not_turn_other_text_around(opened: Opened) -> None:
     model = sample_model()
@@ -528,6 +532,7 @@ def scrolled(window: Browser, count: int) -> dict[str, float]:
     return found
 
 
+@pytest.mark.full
 @needs_browser
 def test_only_what_is_in_sight_is_drawn(opened: Opened) -> None:
     scrolled(opened(chain_of(1000)), 1000)
@@ -541,6 +546,7 @@ def test_a_hundred_thousand_nodes(opened: Opened, record_property: Callable[[str
         record_property(name, value)
 
 
+@pytest.mark.full
 @needs_browser
 def test_cycles_and_graphs_inside(opened: Opened) -> None:
     """A broken order of nodes is drawn, with stubs; the graphs of an If are graphs of their own, and feed it."""
@@ -572,6 +578,7 @@ def test_cycles_and_graphs_inside(opened: Opened) -> None:
     assert window.run("return page.graph.graph.title") == "If if: else_branch"
 
 
+@pytest.mark.full
 @needs_browser
 def test_keys(opened: Opened) -> None:
     window = opened(SAMPLE_BYTES)

@@ -182,7 +182,7 @@ def test_what_tools_put_between_stays_in_its_module(opened: Opened) -> None:
 
 @pytest.mark.parametrize(
     ("count", "least", "most"),
-    [(9, 90, 95), (20, 4, 40), (200, 4, 40), pytest.param(1000, 4, 40, marks=pytest.mark.full)],
+    [(9, 90, 95), (20, 4, 40), *(pytest.param(count, 4, 40, marks=pytest.mark.full) for count in (200, 1000))],
 )
 def test_a_large_network_opens_as_few_boxes(count: int, least: int, most: int, opened: Opened) -> None:
     """Up to a hundred nodes all are there. Many layers side by side are ranges."""
@@ -276,6 +276,7 @@ def test_a_click_unfolds_and_folds_in_place(folded: Browser) -> None:
     )
 
 
+@pytest.mark.full
 def test_keys_of_the_graph(folded: Browser) -> None:
     folded.type("#graph-canvas", "nn")  # the node of the embedding, then the encoder
     label = "return document.getElementById('graph-canvas').getAttribute('aria-label')"
@@ -292,6 +293,7 @@ def test_keys_of_the_graph(folded: Browser) -> None:
     assert folded.run(OPEN) == []
 
 
+@pytest.mark.full
 def test_the_list_of_modules(folded: Browser) -> None:
     rows = """return [...document.querySelectorAll("#outline .row")].slice(0, arguments[0]).map((row) => [
         row.querySelector(".name").textContent,
@@ -323,6 +325,7 @@ def test_the_list_of_modules(folded: Browser) -> None:
     assert folded.run(rows, 2) == [["Inputs", "1", "false"], ["Outputs", "1", "true"]]
 
 
+@pytest.mark.full
 def test_search_and_the_fields_unfold_what_they_show(folded: Browser) -> None:
     folded.type("#search", "layer.7.mlp/1" + ENTER)
     assert folded.run(OPEN) == ["encoder.layer", "encoder.layer.7", "encoder.layer.7.mlp"]
@@ -334,6 +337,7 @@ def test_search_and_the_fields_unfold_what_they_show(folded: Browser) -> None:
     assert "encoder.layer.2" in folded.run(OPEN)
 
 
+@pytest.mark.full
 def test_search_by_operator(opened: Opened) -> None:
     names = [("Conv", "a.0/1"), ("Relu", "a.0/2"), ("Conv", "a.1/1"), ("ConvTranspose", "a.1/2"), ("Relu", "Conv")]
     nodes = [node(op, [f"v{at - 1}" if at else "x"], [f"v{at}"], name=name) for at, (op, name) in enumerate(names)]
@@ -358,6 +362,7 @@ def test_search_by_operator(opened: Opened) -> None:
     assert window.run(chosen) == [0, "1 of 2"]
 
 
+@pytest.mark.full
 def test_names_of_modules_are_text(opened: Opened) -> None:
     window = opened(chain([f"{HOSTILE}.\u202eb/{at}" for at in range(3)] + ["__proto__/a", "__proto__/b"]))
     window.run("page.graph.foldAll(false)")

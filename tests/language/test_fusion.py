@@ -74,7 +74,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "target", "opset"), dealt(CASES, 2))
+@pytest.mark.parametrize(("name", "target", "opset"), dealt(CASES, 4))
 def test_row(name: str, target: str, opset: int) -> None:
     norm, rotary, attention, options, wanted = ROWS[name]
     torch.manual_seed(0)

@@ -136,7 +136,7 @@ def name_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-@pytest.mark.parametrize("name", dealt(OPERATORS, 2))
+@pytest.mark.parametrize("name", dealt(OPERATORS, 3))
 def test_operator(name):
     """At each opset, in each dtype."""
     model, dtypes = OPERATORS[name]

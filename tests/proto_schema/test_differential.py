@@ -69,7 +69,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 8))])
 def test_mutated(seed: int) -> None:
     rng = random.Random(seed)
     start = rich_model()

@@ -19,7 +19,7 @@ import proto_schema as ps
 from proto_schema import helper
 from proto_schema.minifloat import FORMATS, codes
 from proto_schema.quantization import TYPES, Scheme, floats, measured, planned, quantize, streams
-from tests.tiers import dealt
+from tests.tiers import dealt, in_turn
 
 ort.set_default_logger_severity(3)
 
@@ -156,7 +156,7 @@ def test_bits_of_matmulnbits(number: int) -> None:
         assert found == list(theirs[: len(found)])
 
 
-@pytest.mark.parametrize("number", dealt(range(50), 5))
+@pytest.mark.parametrize("number", dealt(range(50), 10))
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_bits_of_the_quantizer_of_qdq(number: int, kind: str) -> None:
     """ONNX Runtime's for a channel at a time, with its settings for weights of that type."""
@@ -190,8 +190,7 @@ REFERENCE = {"float4e2m1", "nvfp4", "mxfp4", "int2", "uint2"}
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float", "float16"])
 @pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
-@pytest.mark.parametrize("block", [None, 0, 32])
-@pytest.mark.parametrize("kind", list(TYPES))
+@pytest.mark.parametrize(("kind", "block"), in_turn(TYPES, [None, 0, 32]))
 def test_types(kind: str, block: int | None, target: Any, dtype: Any) -> None:
     scheme: dict[str, Any] = {"type": kind, "block_size": block}
     if TYPES[kind].scales and block not in (None, TYPES[kind].block):

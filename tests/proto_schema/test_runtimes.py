@@ -45,6 +45,7 @@ def test_versions_that_are_not_known(version: str, words: str) -> None:
         runtimes.release(version)
 
 
+@pytest.mark.full
 def test_the_file_is_that_of_the_installed_runtime() -> None:
     if onnxruntime.__version__ != runtimes.newest().version:
         pytest.skip(f"the table ends with {runtimes.newest().version}, installed is {onnxruntime.__version__}")

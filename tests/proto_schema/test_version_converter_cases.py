@@ -49,6 +49,7 @@ def verdicts(cases: list[Any], targets: Any) -> tuple[Counter[str], list[str]]:
     return count, wrong
 
 
+@pytest.mark.full
 def test_a_sample_of_the_cases() -> None:
     count, wrong = verdicts(sampled(), SAMPLED)
     assert not wrong, "\n".join(wrong)
@@ -115,6 +116,7 @@ def test_all_cases_upwards(chunk: int) -> None:
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.full
 def test_a_planted_fault_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that forgets the bias of a layer norm is noticed."""
     from proto_schema.conversion import rows

@@ -345,6 +345,7 @@ def test_where_small_sizes_do_not_count_the_answer_is_assumed(monkeypatch: pytes
     assert [str(guard.expr) for guard in fakes.env.guards] == [f"{rows} <= {columns}"]
 
 
+@pytest.mark.full
 def test_a_program_is_the_same() -> None:
     """Its nodes, sizes, strides and all that torch assumes; only notes of layouts are gone."""
     args = (torch.ones(2, 3, 21, 22), torch.ones(5, C))

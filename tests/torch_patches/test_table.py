@@ -113,6 +113,7 @@ def test_every_torch_that_is_allowed_has_it(patch: Patch) -> None:
     assert patch.reason and patch.replaced
 
 
+@pytest.mark.full
 def test_the_table_names_every_context_once() -> None:
     """What the folder offers as a context manager is in the table, and nothing twice."""
     offered = [
@@ -172,6 +173,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+@pytest.mark.full
 def test_nothing_else_replaces_anything_in_torch() -> None:
     paths = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "purexport").rglob("*.py"))]
     found = {

@@ -46,7 +46,7 @@ KINDS = [(name, kind) for name in MODELS for kind in ("hollow", "real")] + [("la
 
 
 @pytest.mark.parametrize("route", ["trace", "export"])
-@pytest.mark.parametrize(("name", "kind"), dealt(KINDS, 2))
+@pytest.mark.parametrize(("name", "kind"), dealt(KINDS, 4))
 def test_file_of_the_loaded_model(name: str, route: str, kind: str, tmp_path: Path) -> None:
     built = MODELS[name]
     loaded = built.real()
@@ -185,7 +185,7 @@ SOURCES: list[Callable[[dict[str, torch.Tensor], Path], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("source", dealt(SOURCES, 2, [source.__name__ for source in SOURCES]))
+@pytest.mark.parametrize("source", dealt(SOURCES, 4, [source.__name__ for source in SOURCES]))
 @pytest.mark.parametrize("kind", ["hollow", "real"])
 def test_sources(source: Callable[..., Any], kind: str, tmp_path: Path) -> None:
     built = MODELS["layers of many kinds"]

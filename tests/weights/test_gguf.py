@@ -25,6 +25,7 @@ from proto_schema.quantization import measured
 from purexport.weights import Stored, WeightsError, open_weights
 from purexport.weights.gguf import payload as payloads
 from purexport.weights.gguf.types import TYPES
+from tests.tiers import dealt
 from tests.weights import made
 from tests.weights.made import gguf_info as info
 from tests.weights.made import gguf_text as text
@@ -141,7 +142,7 @@ def product_of(row: Any, quantize: Any, path: Path) -> tuple[ps.ModelProto, Stor
     return program.model_proto, open_weights(source)["weight"]
 
 
-@pytest.mark.parametrize(("name", "quantize", "form"), KEPT)
+@pytest.mark.parametrize(("name", "quantize", "form"), dealt(KEPT, 2))
 def test_codes_are_kept(name: str, quantize: dict[str, Any], form: str, tmp_path: Path) -> None:
     """ONNX Runtime multiplies with the numbers of the file, difference 0.0."""
     row = next(row for row in PARTED if row.name == name)

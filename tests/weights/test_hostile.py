@@ -24,6 +24,7 @@ from proto_schema.payload import MemoryPayload
 from purexport.weights import Stored, WeightsError, budget, open_weights, torchlegacy
 from purexport.weights.match import Wanted, match
 from purexport.weights.stored import shown
+from tests.tiers import dealt
 from tests.weights import made
 from tests.weights.test_torchlegacy import persistent
 from tests.weights.test_torchzip import STORAGE
@@ -191,7 +192,7 @@ def steps(path: Path) -> int:
     return count
 
 
-@pytest.mark.parametrize(("make"), [row[1] for row in PATTERNS], ids=[row[0] for row in PATTERNS])
+@pytest.mark.parametrize("make", dealt([row[1] for row in PATTERNS], 3, [row[0] for row in PATTERNS]))
 def test_steps_grow_with_the_file(make: Callable[[Path, int], Path], tmp_path: Path) -> None:
     counts = []
     for factor in (1, 4):
@@ -207,7 +208,7 @@ def size_of(folder: Path, make: Callable[[Path, int], Path], count: int) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-@pytest.mark.parametrize(("make"), [row[1] for row in PATTERNS], ids=[row[0] for row in PATTERNS])
+@pytest.mark.parametrize("make", dealt([row[1] for row in PATTERNS], 3, [row[0] for row in PATTERNS]))
 def test_memory_stays_within_the_budget(
     make: Callable[[Path, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -500,7 +500,7 @@ def test_many_steps_stay_a_loop(script: Any, nodes: int) -> None:
     assert len(program.model_proto.graph.node) == nodes
 
 
-@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 2))
+@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 3))
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)
 

@@ -260,7 +260,7 @@ class ImplicitCastType(nn.Module):
         return y + 3
 
 
-@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 3))
+@pytest.mark.parametrize(("program", "opset"), dealt(programs.params(), 5))
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)
 
