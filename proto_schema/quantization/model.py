@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from proto_schema import operators
+from proto_schema.budget import BudgetLike
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
@@ -61,6 +62,7 @@ def quantize(
     target: Target = "onnx",
     activations: str | None = None,
     calibration: Any = None,
+    budget: BudgetLike = None,
     **more: Any,
 ) -> ModelProto:
     """The model with the weights that the scheme takes in fewer bits. `model` does not change.
@@ -76,8 +78,9 @@ def quantize(
     folder or files of .npz and .npy, a dict of arrays whose first axis counts samples, feeds, or a function that gives
     one of these). Weights are int8 then, and the scheme may have `include`, `exclude` and `threads`. `more` are
     `method` ("minmax", "percentile" or "entropy"), `percentile`, `bins` and `per_channel`, as of
-    `proto_schema.calibration.Options`. Raises ValueError for samples that the model does not take, and for activations
-    that hold a NaN or an infinity.
+    `proto_schema.calibration.Options`. `budget` is for each run of our evaluator on a sample, and for the bytes of a
+    file of samples (default: 16 GiB of memory). Raises ValueError for samples that the model does not take, and for
+    activations that hold a NaN or an infinity.
     """
     if activations is not None:
         from proto_schema.calibration import Options, calibrated
@@ -86,9 +89,9 @@ def quantize(
             raise ValueError("activations are quantized by the ranges that samples show; give some as calibration=")
         if target != "onnx":
             raise ValueError("activations have standard operators only, which ONNX Runtime fuses; leave target out")
-        return calibrated(model, Options.of(scheme or "int8", activations, **more), calibration).model
-    if calibration is not None or more:
-        given = "calibration" if calibration is not None else next(iter(more))
+        return calibrated(model, Options.of(scheme or "int8", activations, **more), calibration, budget).model
+    if calibration is not None or budget is not None or more:
+        given = "calibration" if calibration is not None else "budget" if budget is not None else next(iter(more))
         raise ValueError(f"{given} is of activations; say activations='uint8' or 'int8', too")
     asked = Scheme.of(scheme or "int4")
     if target not in TARGETS:

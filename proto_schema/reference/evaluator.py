@@ -199,7 +199,9 @@ class ReferenceEvaluator:
             try:
                 found = self._program.run(feed, outputs, spent, None, given_attributes, watch)
             except ExceededError as error:  # before the first node
-                raise BudgetError(f"the run is past the budget: {error}. Give it more with --budget") from None
+                raise BudgetError(
+                    f"the run is past the budget: {error}. Give it more with --budget (budget= in Python)"
+                ) from None
         if intermediate is True:
             return every
         return [plain(value) for value in found]

@@ -48,7 +48,8 @@ def simplify(
     Tensors of more than `fold_bytes` bytes (default: 1 MiB) are neither read nor made, so that weights of any size
     stay where they are; a weight into which a normalization merges is read when the model is written. `budget` is what
     all folding together may take (default: 128 MiB, some seconds); a node past it stays. `prove` runs both models by
-    `proto_schema.reference`: on so many random inputs, or on these.
+    `proto_schema.reference`: on so many random inputs, or on these. Each of these runs may take as much as the budget,
+    too (default: 16 GiB, as for any run).
     Raises CheckError for a graph whose nodes are out of order or make a value twice, ProofError where the results
     differ, and what `load` raises.
     """
@@ -88,7 +89,7 @@ def simplified(
             if done.total() == before:
                 break
     if prove:
-        proven(given, made, prove)
+        proven(given, made, prove, budget)
     return Simplified(made, dict(done))
 
 

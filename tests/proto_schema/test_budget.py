@@ -5,9 +5,11 @@ The models are those of `fuzz/demands.py`. `python -m fuzz.demands` gives them t
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ from proto_schema import npy
 from proto_schema.budget import Budget, Cost, ExceededError
 from proto_schema.compute import regex
 from proto_schema.numpy_helper import from_array
+from proto_schema.quantization import quantize
 from proto_schema.reference import BudgetError, EvaluationError, ReferenceEvaluator, op_run
+from proto_schema.simplification.proof import ProofError
 
 SMALL = Budget(32 << 20, 200_000_000)
 
@@ -150,6 +154,38 @@ def test_folding_stops_at_its_budget() -> None:
     made = demands.repeated("MatMul", 40, np.ones((64, 64), np.float32))()
     assert len(ps.simplify(made).graph.node) == 1  # the constant that is the output
     assert 20 < len(ps.simplify(made, budget=Budget(128 << 20, 4_000_000)).graph.node) < 40
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "budget", "words"),
+    [
+        (1 << 17, 1, 1 << 20, "the Relu that makes 'y' is past the budget: it needs 3.5 MiB"),
+        (1 << 17, [{"x": np.ones(1 << 17, np.float32)}], 1 << 20, "the Relu that makes 'y' is past the budget"),
+        (1 << 17, 1, 1 << 19, "the inputs are past the budget: it needs 1 MiB of memory"),
+        (1 << 40, 1, None, "the inputs are past the budget: it needs 8.19e+03 GiB of memory, and the budget is 16 GiB"),
+    ],
+)
+def test_a_proof_past_the_budget_says_so(size: int, given: Any, budget: int | None, words: str) -> None:
+    with pytest.raises(ProofError) as caught:
+        ps.simplify(
+            demands.model([ps.helper.make_node("Relu", ["x"], ["y"])], {}, {"x": [size]}), prove=given, budget=budget
+        )
+    assert str(caught.value).startswith("the models cannot be run on these inputs, so nothing is proven: ")
+    assert words in str(caught.value) and "--budget" in str(caught.value)
+
+
+def test_a_calibration_past_the_budget_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [ps.helper.make_node("MatMul", ["x", "w"], ["z"]), ps.helper.make_node("Relu", ["z"], ["y"])]
+    model = demands.model(nodes, {"w": np.ones((8, 8), np.float32)}, {"x": [4, 8]})
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    samples = [{"x": np.ones((4, 8), np.float32)}]
+    made = quantize(model, activations="uint8", calibration=samples, budget=1 << 20)
+    assert any(node.op_type == "QuantizeLinear" for node in made.graph.node)
+    with pytest.raises(ValueError, match=r"sample 0: .* the MatMul that makes 'z' is past the budget"):
+        quantize(model, activations="uint8", calibration=samples, budget=6000)
+    with pytest.raises(ValueError, match="budget is of activations"):
+        quantize(model, budget=64)
 
 
 def test_the_words_of_a_folding_are_small() -> None:
