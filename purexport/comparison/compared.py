@@ -8,6 +8,7 @@ import torch
 
 import proto_schema as ps
 from purexport.comparison.closeness import difference
+from purexport.comparison.conditioning import explained
 from purexport.comparison.contributions import contributions
 from purexport.comparison.departures import Departure, Recorded
 from purexport.comparison.differing import TORCH, in_fewer_bits
@@ -140,6 +141,7 @@ def _search(
             return
     result.first_wrong, result.blamed = wrong, blame
     if blame is not None and blame.at_fault == "rounding":
+        result.explained = None if bounds.given else explained(evidence.file, feed, expected, bounds)
         result.at_fault, result.why, result.blamed = "rounding", _adds_up(blame, result.other), None
         return
     behind = evidence.missing or (wrong.anchor if wrong is not None else None)

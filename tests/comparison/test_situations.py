@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import proto_schema as ps
 import purexport
-from purexport.comparison import compared, file_values
+from purexport.comparison import compared, conditioning, file_values
 from purexport.comparison.measures import measures, numbers_table
 
 
@@ -260,6 +260,52 @@ def test_rounding_that_adds_up_blames_nobody() -> None:
     found = purexport.compare(DEEP, (X,), data_of(DEEP, X), rtol=1e-9, atol=1e-12)
     assert (found.at_fault, found.node) == ("rounding", None), found.as_text()
     assert found.why.startswith("no node stands out: ")
+
+
+class Steep(nn.Module):
+    """A unit in the last place of the input becomes one in the third digit of the result."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.sin(x) * 1e5)
+
+
+STEEP_X = torch.linspace(0.1, 1.4, 500).reshape(20, 25)
+
+
+def test_what_rounding_of_the_inputs_explains_is_no_fault() -> None:
+    data = data_of(Steep(), STEEP_X)
+    for model in (Steep(), data):
+        found = purexport.compare(model, (STEEP_X,), data)
+        assert not found.outputs[0].difference.close and found.outputs[0].difference.wrong > 10
+        assert found and found.explained is not None and found.explained < 4
+        assert (found.at_fault, found.as_dict()["explained"]) == ("rounding", found.explained)
+        assert "is within what rounding of the inputs explains, not within the tolerance: at (" in str(found)
+    assert not purexport.compare(Steep(), (STEEP_X,), data, rtol=1e-3)  # bounds that were given are kept
+
+
+@pytest.mark.parametrize(
+    ("model", "x"), [(Steep(), STEEP_X), (with_weights(1, lambda: nn.Linear(16, 4)), X)], ids=["steep", "flat"]
+)
+def test_a_fault_of_the_size_of_rounding_is_still_seen(
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the runtime, everywhere, and in a tensor of the file."""
+    data = data_of(model, x)
+    assert purexport.compare(model, (x,), data)
+    other = changed(data, lambda _, array: array * np.float32(1.004) if array.dtype == np.float32 else array)
+    found = purexport.compare(model, (x,), other)
+    assert not found and found.at_fault == "file" and found.explained is None
+    real = file_values.outputs_of
+
+    def wrong(file: ps.ModelProto, feed: Any, by: str = "", level: str = "") -> Any:
+        found = real(file, feed, by, level)
+        found.values = {name: value + 0.004 for name, value in found.values.items()}
+        return found
+
+    monkeypatch.setattr(compared, "outputs_of", wrong)
+    monkeypatch.setattr(conditioning, "outputs_of", wrong)
+    found = purexport.compare(model, (x,), data)
+    assert not found and found.explained is None
 
 
 def test_a_runtime_is_blamed_only_with_our_evaluator_and_torch_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
