@@ -25,7 +25,7 @@ from proto_schema.reference import EvaluationError, ReferenceEvaluator, Unsuppor
 SIZES = (2, 5)  # of the axis n
 LARGEST = 2000.0  # of a number: float16 must have room for what is computed of it
 MOST = 4000  # elements
-LARGE = 4  # of so many graphs one is large, and takes three times as long; most faults need few nodes
+LARGE = 8  # of so many graphs one is large, and takes three times as long; most faults need few nodes
 OPSETS = (13, 15, 17, 18, 20, 21, 23)
 FLOATS = ("float32", "float64", "float16")
 CODES = {np.dtype(row.numpy): code for code, row in DTYPES.items() if row.native and row.bits}
@@ -289,7 +289,7 @@ def make(choices: Choices) -> Made | None:
 
     opset = choices.one_of(OPSETS)
     functions: list[Function] = []
-    for number in range(choices.below(4)):
+    for number in range(max(0, choices.below(8) - 4)):  # most have none: a function costs as much as the rest
         made = _function(choices, opset, number, functions)
         functions += [made] if made is not None else []
     main = Builder(choices, opset, functions=functions)

@@ -20,6 +20,7 @@ from fuzz.engine import outcome
 from fuzz.meaning.harness import HARNESS
 from fuzz.meaning.tools import TOOLS
 from proto_schema import compose, datafiles, printer
+from proto_schema.budget import Budget
 from proto_schema.conversion import rows as conversion_rows
 from proto_schema.graphs import subgraphs
 from proto_schema.inference import rows as inference_rows
@@ -28,7 +29,8 @@ from proto_schema.quantization import integers
 from proto_schema.simplification import branches, engine, merging, rewrites
 from proto_schema.simplification.draft import Draft
 
-MOST = 2000  # graphs until a fault counts as not found
+MOST = 4000  # graphs until a fault counts as not found
+FOUND = ("Violation", "CheckError")  # how findings begin; another exception is a fault of what is planted
 Patch = Callable[[], "list[AbstractContextManager[Any]]"]
 
 
@@ -93,8 +95,8 @@ def _without_attributes(self: Any, node: ps.NodeProto) -> ps.NodeProto | None:
     return EQUAL(self, plain)
 
 
-def _also_defaults(self: Draft, model: ps.ModelProto, limit: int) -> None:
-    DRAFT(self, model, limit)
+def _also_defaults(self: Draft, model: ps.ModelProto, limit: int, budget: Budget) -> None:
+    DRAFT(self, model, limit, budget)
     self.constants.update((item.name or "", item) for item in self.graph.initializer)
 
 
@@ -234,7 +236,7 @@ def found(tool: str, planted: Patch, most: int = MOST) -> tuple[int, str]:
             for item in planted():
                 stack.enter_context(item)
             broken = outcome(HARNESS, data)[1]
-        if broken and not outcome(HARNESS, data)[1]:  # it holds without the fault
+        if broken.startswith(FOUND) and not outcome(HARNESS, data)[1]:  # it holds without the fault
             return count, broken
     return 0, ""
 
