@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import proto_schema as ps
+from proto_schema.budget import BudgetLike
 from proto_schema.graphs.similar import similar
 from proto_schema.operators import canonical
 from purexport.aten.graph import AtenGraph, Value
@@ -58,6 +59,7 @@ def compare(
     atol: float | None = None,
     *,
     inside: bool = False,
+    budget: BudgetLike = None,
 ) -> Comparison:
     """Compare a file with the model on these arguments, and find the first node that is wrong.
 
@@ -66,7 +68,7 @@ def compare(
     `ONNXProgram`; it runs in onnxruntime, or in our evaluator where that is not installed.  `args` and `kwargs` are
     the arguments of the model; for two files `args` holds the tensors of the inputs in order, or is a dict by name.
     `rtol` and `atol` are those of `export`.  With `inside` the values of all nodes are compared also where the outputs
-    agree.  A module runs in eval mode, as in an export.
+    agree.  `budget` is for each run of our evaluator (default: 16 GiB).  A module runs in eval mode, as in an export.
 
     The result says whether the outputs agree (`bool(result)`), which node is at fault, and why; `str(result)` is a
     report.  The values of all nodes are in memory meanwhile, once by torch and once by the runtime.
@@ -76,7 +78,7 @@ def compare(
     """
     file, route = _model_of(file_or_program)
     if isinstance(model, (str, bytes, os.PathLike, ps.ModelProto, ONNXProgram)):
-        return _two_files(_model_of(model)[0], file, args, kwargs, (rtol, atol), inside)
+        return _two_files(_model_of(model)[0], file, args, kwargs, (rtol, atol), inside, budget)
     bounds = tolerance(file, rtol, atol)
     fresh = _closest(file, model, args, kwargs, (route,) if route in _ROUTES else _ROUTES)
     program = fresh.program if fresh is not None else ONNXProgram(file)
@@ -89,10 +91,10 @@ def compare(
 
     expected = run()
     if fresh is None:
-        return compared(file, feed, expected, [], bounds, inside=inside)
+        return compared(file, feed, expected, [], bounds, inside=inside, budget=budget)
     recorded = Recorded(fresh.graph, fresh.known, model, run)
     again = fresh.program.model_proto
-    return compared(file, feed, expected, fresh.anchors, bounds, again, inside=inside, recorded=recorded)
+    return compared(file, feed, expected, fresh.anchors, bounds, again, inside=inside, recorded=recorded, budget=budget)
 
 
 _ROUTES = ("trace", "export")
@@ -180,6 +182,7 @@ def _two_files(
     kwargs: Mapping[str, Any] | None,
     bounds: tuple[float | None, float | None],
     inside: bool,
+    budget: BudgetLike,
 ) -> Comparison:
     """The file beside another one, whose values our evaluator computes."""
     given: dict[str, torch.Tensor] = {}
@@ -189,7 +192,7 @@ def _two_files(
         inputs = [item.name or "" for item in right.graph.input]
         check_names(given, [name for name in inputs if name not in held], inputs)
     feed = given or ONNXProgram(right).feed(right, _arguments(args), kwargs or {})
-    found = all_values(right, feed, EVALUATOR)
+    found = all_values(right, feed, EVALUATOR, budget)
     if found.failure:
         raise ExportError(f"the first file cannot be run: {found.failure}", code="verify-impossible")
     names = [item.name or "" for item in right.graph.output]
@@ -197,4 +200,6 @@ def _two_files(
     wanted = [item.name or "" for item in file.graph.input][: len(feed)]
     other = feed if feed.keys() == set(wanted) else dict(zip(wanted, feed.values(), strict=False))
     expected = [found.values[name] for name in names if name in found.values]
-    return compared(file, other, expected, known, tolerance(file, *bounds), right, "the first file", inside)
+    return compared(
+        file, other, expected, known, tolerance(file, *bounds), right, "the first file", inside, budget=budget
+    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 import proto_schema as ps
+from proto_schema.budget import BudgetLike
 from purexport.comparison.closeness import difference
 from purexport.comparison.conditioning import explained
 from purexport.comparison.contributions import contributions
@@ -36,21 +37,22 @@ def compared(
     other: str = TORCH,
     inside: bool = False,
     recorded: Recorded | None = None,
+    budget: BudgetLike = None,
 ) -> Comparison:
     """Whether the outputs of `file` for `feed` are `expected`, and the node to blame where not.
 
     With `inside` the values of all nodes are compared also where the outputs agree.  `anchors` are values of torch with
     the names of `fresh`, a new export, or of the file itself.  `other` is in words what they are of.  `recorded` is
-    what was recorded of the model, and runs it again.
+    what was recorded of the model, and runs it again.  `budget` is for each run of our evaluator.
     """
     names = [item.name or "" for item in file.graph.output]
-    plain = outputs_of(file, feed)
+    plain = outputs_of(file, feed, budget=budget)
     result = Comparison(plain.by, other, failure=plain.failure)
     if not plain.failure:
         result.outputs = _outputs(names, plain, expected, bounds)
     if result.agrees and not inside:
         return result
-    found = all_values(file, feed)
+    found = all_values(file, feed, budget=budget)
     if plain.failure and not found.failure:
         found.failure = plain.failure
     quantizing = in_fewer_bits(file, fresh)
@@ -69,7 +71,7 @@ def compared(
             return result
         for name, tensor in zip(names, expected, strict=False):
             known.setdefault(name, Anchor(name, tensor))
-    evidence = Evidence(file, found, known, bounds, fresh if same else None, missing, quantizing)
+    evidence = Evidence(file, found, known, bounds, fresh if same else None, missing, quantizing, budget)
     if result.agrees:
         _judge(result, evidence)
     else:
@@ -141,7 +143,7 @@ def _search(
             return
     result.first_wrong, result.blamed = wrong, blame
     if blame is not None and blame.at_fault == "rounding":
-        result.explained = None if bounds.given else explained(evidence.file, feed, expected, bounds)
+        result.explained = None if bounds.given else explained(evidence, feed, expected)
         result.at_fault, result.why, result.blamed = "rounding", _adds_up(blame, result.other), None
         return
     behind = evidence.missing or (wrong.anchor if wrong is not None else None)
@@ -240,7 +242,7 @@ def _beyond_nodes(
             result.at_fault, result.why = "optimization", f"{said}, and {before} the right one"
             result.levels, result.right = (before, level), right
             return None
-        evaluator = outputs_of(evidence.file, feed, EVALUATOR)
+        evaluator = outputs_of(evidence.file, feed, EVALUATOR, budget=evidence.budget)
         outputs = _outputs(names, evaluator, expected, bounds)
         if len(outputs) == len(names) and all(item.difference.close for item in outputs):
             agree = "our evaluator and torch" if result.other == TORCH else "our evaluator"

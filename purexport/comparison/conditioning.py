@@ -13,36 +13,34 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-import proto_schema as ps
+from purexport.comparison.evidence import Evidence
 from purexport.comparison.file_values import outputs_of
 from purexport.runtime.sessions import as_real
-from purexport.runtime.verification import Tolerance
 
 _DRAWS = 8
 _UNITS = 4.0  # of the inputs, for which the arithmetic of a runtime counts
 _DTYPES = (torch.float32, torch.float64)
 
 
-def explained(
-    file: ps.ModelProto, feed: Mapping[str, torch.Tensor], expected: Sequence[torch.Tensor], bounds: Tolerance
-) -> float | None:
+def explained(evidence: Evidence, feed: Mapping[str, torch.Tensor], expected: Sequence[torch.Tensor]) -> float | None:
     """How far the outputs are apart at most where they are too far, as a multiple of what they move.
 
     None where rounding does not explain one of the elements, where no input can move, or where the file does not run.
     """
     if not any(tensor.dtype in _DTYPES and tensor.numel() for tensor in feed.values()):
         return None
+    file, budget = evidence.file, evidence.budget
     names = [item.name or "" for item in file.graph.output]
-    first = outputs_of(file, feed).values
+    first = outputs_of(file, feed, budget=budget).values
     draw = torch.Generator().manual_seed(0)
     beside = [{name: _beside(tensor, draw) for name, tensor in feed.items()} for _ in range(_DRAWS)]
-    others = [outputs_of(file, given).values for given in beside]
+    others = [outputs_of(file, given, budget=budget).values for given in beside]
     worst = 0.0
     for name, tensor in zip(names, expected, strict=False):
         theirs, mine = as_real(tensor).detach().cpu(), first.get(name)
         if mine is None or mine.shape != theirs.shape:
             return None
-        far = ~bounds.close(mine, theirs)
+        far = ~evidence.bounds.close(mine, theirs)
         if not bool(far.any()):
             continue
         if not all(name in made and made[name].shape == mine.shape for made in others):

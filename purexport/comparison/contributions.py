@@ -113,4 +113,4 @@ def _computed(
     if isinstance(made, str):
         return None
     part, feed = made
-    return evaluated(part, feed).values.get(name)
+    return evaluated(part, feed, budget=evidence.budget).values.get(name)

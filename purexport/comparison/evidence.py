@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import proto_schema as ps
+from proto_schema.budget import BudgetLike
 from proto_schema.graphs.names import free_names
 from purexport.comparison.closeness import Difference, difference
 from purexport.comparison.file_values import FileValues
@@ -38,6 +39,7 @@ class Evidence:
     fresh: ps.ModelProto | None = None
     missing: Anchor | None = None
     quantizing: frozenset[int] = frozenset()
+    budget: BudgetLike = None  # of each run of our evaluator
     makers: dict[str, int] = field(default_factory=dict)
     constants: dict[str, ps.TensorProto] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 import proto_schema as ps
+from proto_schema.budget import BudgetLike
 from proto_schema.graphs.names import free_names
 from purexport import dtypes
 from purexport.runtime import forms
@@ -33,14 +34,16 @@ class FileValues:
     failure: str = ""
 
 
-def all_values(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str = "") -> FileValues:
+def all_values(
+    model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str = "", budget: BudgetLike = None
+) -> FileValues:
     """The values of all results of nodes of the graph.
 
     `by` is `ONNXRUNTIME` or `EVALUATOR`; by default it is the first that runs the file.  Raises nothing for a file that
-    cannot be run: `failure` says why.
+    cannot be run: `failure` says why.  `budget` is for the evaluator.
     """
     if by == EVALUATOR or not installed(ONNXRUNTIME):
-        return evaluated(model, feed)
+        return evaluated(model, feed, budget=budget)
     found = FileValues(ONNXRUNTIME)
     names = [name for node in model.graph.node for name in node.output if name]
     try:
@@ -48,17 +51,23 @@ def all_values(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str =
             results = run(sessions.open(forms.with_outputs(model, names)), feed)
     except Exception as error:  # what onnxruntime raises has no common base
         found.failure = str(error).strip()
-        return found if by else evaluated(model, feed, found.failure)
+        return found if by else evaluated(model, feed, found.failure, budget)
     found.values = dict(feed) | {
         name: item for name, item in zip(names, results, strict=True) if isinstance(item, torch.Tensor)
     }
     return found
 
 
-def outputs_of(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], by: str = "", level: str = "") -> FileValues:
+def outputs_of(
+    model: ps.ModelProto,
+    feed: Mapping[str, torch.Tensor],
+    by: str = "",
+    level: str = "",
+    budget: BudgetLike = None,
+) -> FileValues:
     """The outputs alone, as a user's session gives them; `level` names one of onnxruntime's levels of optimization."""
     if by == EVALUATOR or not installed(ONNXRUNTIME):
-        every = evaluated(model, feed)
+        every = evaluated(model, feed, budget=budget)
         every.values = {item.name or "": every.values[item.name or ""] for item in _made(model, every.values)}
         return every
     found = FileValues(ONNXRUNTIME)
@@ -89,7 +98,9 @@ def _at_level(level: str) -> Any:
     return opened
 
 
-def evaluated(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], failure: str = "") -> FileValues:
+def evaluated(
+    model: ps.ModelProto, feed: Mapping[str, torch.Tensor], failure: str = "", budget: BudgetLike = None
+) -> FileValues:
     """The values by our evaluator; `failure` is why onnxruntime did not compute them."""
     found = FileValues(EVALUATOR, dict(feed), "")
 
@@ -98,7 +109,7 @@ def evaluated(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], failure: s
             found.values[name] = torch.from_numpy(np.array(value))
 
     try:
-        evaluator = ps.reference.ReferenceEvaluator(model)
+        evaluator = ps.reference.ReferenceEvaluator(model, budget=budget)
         evaluator.run(None, {name: as_array(item) for name, item in feed.items()}, intermediate=keep)
     except (ps.reference.EvaluationError, ps.reference.UnsupportedOperatorError) as error:
         found.failure = str(error)
@@ -114,7 +125,11 @@ def as_array(tensor: torch.Tensor) -> Any:
 
 
 def node_results(
-    model: ps.ModelProto, node: ps.NodeProto, values: Mapping[str, torch.Tensor], constants: Mapping[str, Any]
+    model: ps.ModelProto,
+    node: ps.NodeProto,
+    values: Mapping[str, torch.Tensor],
+    constants: Mapping[str, Any],
+    budget: BudgetLike = None,
 ) -> dict[str, torch.Tensor] | str:
     """What our evaluator computes for one node on these values; a text where it cannot."""
     wanted = [name for name in node.output if name]
@@ -122,7 +137,7 @@ def node_results(
     if isinstance(made, str):
         return made
     part, feed = made
-    found = evaluated(part, feed)
+    found = evaluated(part, feed, budget=budget)
     return found.failure or {name: found.values[name] for name in wanted if name in found.values}
 
 

@@ -172,8 +172,8 @@ def _changed(evidence: Evidence, places: Sequence[int], *, any_change: bool = Fa
             return Blamed(place, "file", change)
         if other is None or place in evidence.quantizing or _reads_codes(evidence, place, change):
             continue
-        mine = node_results(evidence.file, evidence.file.graph.node[place], values, evidence.constants)
-        theirs = node_results(fresh, other, values, constants)
+        mine = node_results(evidence.file, evidence.file.graph.node[place], values, evidence.constants, evidence.budget)
+        theirs = node_results(fresh, other, values, constants, evidence.budget)
         if isinstance(mine, str) or isinstance(theirs, str) or _differ(mine, theirs, evidence.bounds):
             return Blamed(place, "file", change)
     return None
@@ -199,7 +199,7 @@ def _differ(mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]
 def _computed_otherwise(evidence: Evidence, place: int) -> bool:
     """Whether the runtime's result of a node is not what our evaluator computes from the runtime's values."""
     node = evidence.file.graph.node[place]
-    results = node_results(evidence.file, node, evidence.found.values, evidence.constants)
+    results = node_results(evidence.file, node, evidence.found.values, evidence.constants, evidence.budget)
     if isinstance(results, str):
         return False
     return any(

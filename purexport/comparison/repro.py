@@ -132,7 +132,7 @@ def _expected(evidence: Evidence, blame: Blamed, names: Sequence[str]) -> Mappin
             return known
         node = same[0]
     constants = {tensor.name or "": tensor for tensor in source.graph.initializer}
-    made = node_results(source, node, evidence.found.values, constants)
+    made = node_results(source, node, evidence.found.values, constants, evidence.budget)
     return known if isinstance(made, str) else {**made, **known}
 
 

@@ -297,8 +297,8 @@ def test_a_fault_of_the_size_of_rounding_is_still_seen(
     assert not found and found.at_fault == "file" and found.explained is None
     real = file_values.outputs_of
 
-    def wrong(file: ps.ModelProto, feed: Any, by: str = "", level: str = "") -> Any:
-        found = real(file, feed, by, level)
+    def wrong(file: ps.ModelProto, feed: Any, by: str = "", level: str = "", budget: Any = None) -> Any:
+        found = real(file, feed, by, level, budget)
         found.values = {name: value + 0.004 for name, value in found.values.items()}
         return found
 
@@ -308,14 +308,21 @@ def test_a_fault_of_the_size_of_rounding_is_still_seen(
     assert not found and found.explained is None
 
 
+def test_a_comparison_past_the_budget_says_so() -> None:
+    data = data_of(DEEP, X)
+    assert purexport.compare(data, (X,), data, budget=1 << 24)
+    with pytest.raises(purexport.ExportError, match=r"the first file cannot be run: .* is past the budget: .*--budget"):
+        purexport.compare(data, (X,), data, budget=10_000)
+
+
 def test_a_runtime_is_blamed_only_with_our_evaluator_and_torch_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """All levels of the runtime are wrong, and each node alone is right."""
     model = with_weights(1, lambda: nn.Linear(16, 4))
     data, other = data_of(model, X), changed(data_of(model, X), lambda _, array: array + np.float32(0.25))
     real = file_values.outputs_of
 
-    def wrong(file: ps.ModelProto, feed: Any, by: str = "", level: str = "") -> Any:
-        found = real(file, feed, by, level)
+    def wrong(file: ps.ModelProto, feed: Any, by: str = "", level: str = "", budget: Any = None) -> Any:
+        found = real(file, feed, by, level, budget)
         if by != file_values.EVALUATOR:
             found.values = {name: value + 1 for name, value in found.values.items()}
         return found

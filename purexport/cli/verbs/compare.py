@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
+from proto_schema.budget import EVALUATION
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.nearest import meant
 from purexport.cli.source import load_example, load_model, running
-from purexport.cli.specs import InputSpec, parse_input, parse_kwargs
+from purexport.cli.specs import InputSpec, add_budget, parse_budget, parse_input, parse_kwargs
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe_lines
 from purexport.cli.weights import add_weights, fill_model
@@ -59,6 +60,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--kwargs", metavar="JSON", help="further keyword arguments, as in '{\"scale\": 2}'")
     add("--rtol", type=float, metavar="R", help="the relative tolerance; the default depends on the data types")
     add("--atol", type=float, metavar="A", help="the absolute tolerance; the default depends on the data types")
+    add_budget(parser, "each run of our evaluator", EVALUATION)
     add_weights(parser)
     add("--repro", metavar="FOLDER", help="write a reproducer: a model of the node at fault, its inputs, a script")
     add("--html", metavar="PAGE", help="write a page with the graph, in which nodes have the color of their error")
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--example gives all arguments; leave --input out")
     if not args.example and not specs:
         raise UsageError("say what to compare on, as in --input x=float32[1,3,224,224], or with --example")
-    kwargs = parse_kwargs(args.kwargs)
+    kwargs, budget = parse_kwargs(args.kwargs), parse_budget(args.budget)
     if args.html:
         judge(args.html, "page", _read_files(args, specs), args.force)
     files = args.source.endswith(".onnx") or os.path.isfile(args.source)
@@ -94,7 +96,9 @@ def run(args: argparse.Namespace) -> int:
     elif files:
         inputs = {spec.name: tensor for spec, tensor in zip(specs, inputs, strict=True)}
     with running(f"the comparison of {args.source}"):
-        found = purexport.compare(model, inputs, args.file, kwargs, args.rtol, args.atol, inside=bool(args.html))
+        found = purexport.compare(
+            model, inputs, args.file, kwargs, args.rtol, args.atol, inside=bool(args.html), budget=budget
+        )
     facts = found.as_dict()
     lines = [found.as_text()]
     if args.repro and found.reproducible:
