@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from purexport.errors import ExportError
 from purexport.language.examples import layouts_of, varying
+from purexport.language.library import computed_anew
 from purexport.language.parts import BATCH, Part, Port
 from purexport.language.step import called
 from purexport.language.tasks import CHOICES, FEATURES, Task, is_decoder
@@ -27,6 +28,7 @@ ENCODED, WRITTEN = "encoder_sequence_length", "decoder_sequence_length"
 SIZES = {BATCH: 2, TEXT: 3, LENGTH: 11, ENCODED: 13, WRITTEN: 5, CHOICE: 3, "height": 224, "width": 224}
 OTHERS = {BATCH: 1, TEXT: 2, LENGTH: 17, ENCODED: 9, WRITTEN: 8, CHOICE: 4}
 _MASK, _TYPES, _BOXES = "attention_mask", "token_type_ids", "bbox"
+_CHARACTERS = 128  # tokens of models without a vocabulary, which read characters by their numbers
 _POSITIONS = 8  # of examples; all models have them
 _MEDIA = ("pixel_values", "input_values", "input_features")
 # types of models whose processors do not give an input that the model takes; optimum leaves it out too
@@ -94,7 +96,8 @@ class Call(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The outputs in order."""
-        result = self.model(**dict(zip(self._names, tensors, strict=True)), **self._fixed)
+        with computed_anew(self.model):
+            result = self.model(**dict(zip(self._names, tensors, strict=True)), **self._fixed)
         return tuple(result[name] for name in self._outputs)
 
 
@@ -125,7 +128,7 @@ def part_of(
         if runs(_tensors(ports, sizes)):
             break
     else:
-        reason = f": {type(errors[-1]).__name__}: {errors[-1]}".partition("\n")[0] if errors else ""
+        reason = f": {type(errors[0]).__name__}: {errors[0]}".partition("\n")[0] if errors else ""
         raise ExportError(
             f"no inputs were found that {type(model).__name__} runs on; give what its processor makes, as "
             f"inputs={{...}}{reason}",
@@ -183,7 +186,8 @@ def _length(model: Any, wanted: int) -> int:
 
 def _of_text(model: Any, task: Task, taken: Mapping[str, Any], named: Sequence[str] | None) -> list[Port]:
     config = model.config
-    words = int(getattr(config, "vocab_size", None) or config.get_text_config().vocab_size)
+    own: Any = getattr(config, "vocab_size", None) or getattr(config.get_text_config(), "vocab_size", None)
+    words = int(own or _CHARACTERS)
     types = getattr(config.get_text_config(), "type_vocab_size", None)
     rows: tuple[int | str, ...] = (BATCH, CHOICE) if task.name == CHOICES else (BATCH,)
     # with pictures of any number beside it, a text has rows of its own

@@ -13,6 +13,8 @@ from purexport.errors.requirements import command_for
 
 _CACHES = ("cache", "past_key_values", "cache_params")  # what models call the cache, of this and of older releases
 
+_OF_TORCH = ("_parameters", "_buffers", "_modules")
+
 
 def library(module: str = "") -> Any:
     """transformers, or a module of it.  Raises ExportError where it is not installed."""
@@ -64,3 +66,29 @@ def without_bars() -> Iterator[None]:
     finally:
         if drawn:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def computed_anew(model: Any) -> Iterator[None]:
+    """Inside, a model keeps no result from one call to the next: not in itself, nor in caches of transformers.
+
+    A table without values must not be found by a later call, and one that is found has the sizes of an earlier call.
+    """
+    tools = library("pytorch_utils")
+    is_compiling = tools.is_torchdynamo_compiling
+    kept = [content for module in model.modules() for content in (vars(module), *_dicts(module))]
+    before = [dict(content) for content in kept]
+    tools.is_torchdynamo_compiling = lambda: True  # under torch.compile, caches of functions are not used
+    try:
+        yield
+    finally:
+        tools.is_torchdynamo_compiling = is_compiling
+        for content, items in zip(kept, before, strict=True):
+            for name in content.keys() - items.keys():
+                del content[name]
+            content.update(items)
+
+
+def _dicts(module: Any) -> list[dict[Any, Any]]:
+    """The dicts among the attributes of a module that its class has defined."""
+    return [item for name, item in vars(module).items() if type(item) is dict and name not in _OF_TORCH]

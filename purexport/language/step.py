@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from purexport.errors import ExportError
 from purexport.frontends.trace.shapes_of_calls import Shaped
 from purexport.language.last import logits_of_last
-from purexport.language.library import cache_argument, library
+from purexport.language.library import cache_argument, computed_anew, library
 from purexport.language.tasks import generates, is_encoder, is_of_library
 from purexport.torch_patches.calls import operators_handed_to
 
@@ -213,8 +213,9 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
     """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if values and not any(tensor.is_meta for tensor in tensors.values()):
-        return (function or model)(**asked)
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        with computed_anew(model):
+            return (function or model)(**asked)
+    with computed_anew(model), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = {
             name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else _faked(mode, tensor)
             for name, tensor in tensors.items()
@@ -244,11 +245,21 @@ def _valued(shaped: Shaped, overload: Any, args: Any, kwargs: Any) -> Any:
     if given and not any(isinstance(item, FakeTensor) for item in given):
         with unset_fake_temporarily():
             return overload(*args, **kwargs)
+    if overload is torch.ops.aten.index.Tensor:
+        args = (args[0], [place for index in args[1] for place in _places(index)])
     found = shaped(overload, args, kwargs)
     if not given and isinstance(found, Tensor) and not found.is_floating_point():
         with unset_fake_temporarily():
             return overload(*args, **kwargs)
     return found
+
+
+def _places(index: Tensor | None) -> Sequence[Tensor | None]:
+    """The numbers of the elements that a mask with values chooses, axis by axis; another index as it is."""
+    if index is None or isinstance(index, FakeTensor) or index.dtype is not torch.bool:
+        return [index]
+    with unset_fake_temporarily():
+        return index.nonzero(as_tuple=True)
 
 
 class _Calling(torch.nn.Module):

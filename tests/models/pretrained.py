@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from tests.models import decoders, multimodal
 
 _BERTS = (
@@ -64,9 +66,21 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "mobilenet_v1": {"depth_multiplier": 0.25, "image_size": 64},
     "mobilenet_v2": {"depth_multiplier": 0.25, "image_size": 64},
     "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.25, "image_size": 64, "hidden_dim": 320},
-    "levit": {"hidden_sizes": [16, 16, 16], "num_attention_heads": [2, 2, 2], "key_dim": [8] * 3, "depths": [1] * 3},
-    "cvt": {"embed_dim": [8, 8, 16], "num_heads": [1, 1, 2], "depth": [1, 1, 1]},
-    "hiera": {**_SWIN, "image_size": [64, 64], "patch_stride": [4, 4], "patch_size": [7, 7], "depths": [1, 1, 1, 1]},
+    "levit": {
+        **{"hidden_sizes": [16] * 3, "num_attention_heads": [2] * 3, "key_dim": [8] * 3, "depths": [1] * 3},
+        **{"image_size": 64, "patch_size": 16},
+    },
+    "cvt": {
+        **{"embed_dim": [8, 8, 16], "num_heads": [1, 1, 2], "depth": [1, 2, 3], "mlp_ratio": [2.0] * 3},
+        **{"patch_sizes": [7, 3, 3], "patch_stride": [4, 2, 2], "patch_padding": [2, 1, 1]},
+    },
+    "hiera": {
+        **{"embed_dim": 8, "image_size": [64, 64], "patch_stride": [4, 4], "patch_size": [7, 7]},
+        **{"depths": [1, 1, 1, 1], "num_heads": [1, 1, 2, 2], "mlp_ratio": 2.0},
+    },
+    "parakeet_encoder": {"num_mel_bins": 16, "subsampling_conv_channels": 8},
+    "align": {"projection_dim": 80},
+    "align_vision_model": {"width_coefficient": 0.25, "depth_coefficient": 0.25, "image_size": 64, "hidden_dim": 320},
     "dinov2": {"image_size": 32, "patch_size": 8, "mlp_ratio": 2},
     "vit_msn": {},
     **{name: {"out_indices": [1, 2, 3, 4], "num_hidden_layers": 4} for name in ("beit", "data2vec-vision")},
@@ -114,6 +128,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         *_classes("Model", "Bart", "Marian", "M2M100", "T5", "GPT2", "Qwen3", "Llama", "Mamba", "T5Encoder", "AST"),
         *_classes("Model", "ViT", "DeiT", "Beit", "ConvNext", "ResNet", "WavLM", "Data2VecAudio", "Wav2Vec2Bert"),
         *_classes("Model", "XLNet", "Ernie", "FNet", "EuroBert", "JinaEmbeddingsV3", "Gemma3Text", "Deberta"),
+        *_classes("Model", "Funnel", "Canine", "DINOv3ViT"),
         "DPRQuestionEncoder",
     ),
     "text-classification": (
@@ -153,7 +168,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         *("Detr", "Yolos", "TableTransformer", "ConditionalDetr", "RTDetr", "DeformableDetr", "DabDetr"),
     ),
     "semantic-segmentation": _classes(
-        "ForSemanticSegmentation", "Segformer", "Beit", "MobileViT", "Data2VecVision", "DPT", "UperNet"
+        "ForSemanticSegmentation", "Segformer", "Beit", "MobileViT", "Data2VecVision", "DPT", "UperNet", "MobileNetV2"
     ),
     "image-segmentation": ("DetrForSegmentation",),
     "depth-estimation": _classes("ForDepthEstimation", "GLPN", "DPT", "DepthAnything"),
@@ -172,10 +187,10 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "automatic-speech-recognition": _classes(
         "ForCTC",
         *("Wav2Vec2", "Hubert", "WavLM", "UniSpeech", "SEW", "Data2VecAudio", "Wav2Vec2Conformer"),
-        *("UniSpeechSat", "Wav2Vec2Bert"),
+        *("UniSpeechSat", "Wav2Vec2Bert", "SEWD", "Parakeet"),
     ),
     "zero-shot-image-classification": _classes(
-        "Model", "CLIP", "Siglip", "ChineseCLIP", "Align", "AltCLIP", "Blip", "MetaClip2", "CLIPSeg"
+        "Model", "CLIP", "Siglip", "ChineseCLIP", "Align", "AltCLIP", "Blip", "MetaClip2", "CLIPSeg", "Siglip2"
     ),
 }
 
@@ -184,11 +199,16 @@ def made(name: str) -> Any:
     """The model of a class.  Raises LeftOutError with the reason where it makes no tiny model."""
     try:
         model_class = getattr(decoders.library(), name)
-        return decoders.tiny_model(model_class, _config(model_class))
+        model = decoders.tiny_model(model_class, _config(model_class))
     except decoders.LeftOutError:
         raise
     except Exception as error:  # whatever a class needs that is not here
         raise decoders.LeftOutError(f"no tiny model: {decoders.line(error)}") from error
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
+                module.weight[module.padding_idx] = 0  # as training leaves it; some models load it as 0
+    return model
 
 
 def _config(model_class: Any) -> Any:
