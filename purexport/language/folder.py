@@ -216,6 +216,13 @@ def loaded(source: ModelFolder, dtype: torch.dtype | None) -> Any:
     return model.eval()
 
 
+def changed_by_loading(model: Any, source: ModelFolder) -> list[str]:
+    """The weights of a model of `loaded` that transformers has given other values than the folder has."""
+    own = model.state_dict()
+    stored = {name: loaded_tensor(item).to(own[name].dtype) for name, item in _tensors_of(model, source).items()}
+    return [name for name, values in stored.items() if not torch.equal(own[name], values)]
+
+
 def _value(mapped: Mapped, stored: Stored) -> Tensor:
     tensor = mapped.view(stored)
     return loaded_tensor(stored) if tensor is None else tensor

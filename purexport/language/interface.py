@@ -7,6 +7,7 @@ of axes are those of optimum's exporter.  Outputs are those that the task has, i
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,14 +23,15 @@ from purexport.language.step import called
 from purexport.language.tasks import CHOICES, FEATURES, Task, is_decoder
 
 FILE = "model.onnx"
-TEXT, LENGTH, CHOICE = "text_batch_size", "sequence_length", "num_choices"
+TEXT, LENGTH, CHOICE, PATCHES = "text_batch_size", "sequence_length", "num_choices", "num_patches"
 ENCODED, WRITTEN = "encoder_sequence_length", "decoder_sequence_length"
 # sizes of the example, and those of the second check
-SIZES = {BATCH: 2, TEXT: 3, LENGTH: 11, ENCODED: 13, WRITTEN: 5, CHOICE: 3, "height": 224, "width": 224}
-OTHERS = {BATCH: 1, TEXT: 2, LENGTH: 17, ENCODED: 9, WRITTEN: 8, CHOICE: 4}
+SIZES = {BATCH: 2, TEXT: 3, LENGTH: 11, ENCODED: 13, WRITTEN: 5, CHOICE: 3, PATCHES: 16, "height": 224, "width": 224}
+OTHERS = {BATCH: 1, TEXT: 2, LENGTH: 17, ENCODED: 9, WRITTEN: 8, CHOICE: 4, PATCHES: 26}
 _MASK, _TYPES, _BOXES = "attention_mask", "token_type_ids", "bbox"
 _CHARACTERS = 128  # tokens of models without a vocabulary, which read characters by their numbers
 _POSITIONS = 8  # of examples; all models have them
+_GRIDS = "spatial_shapes"
 _MEDIA = ("pixel_values", "input_values", "input_features")
 # types of models whose processors do not give an input that the model takes; optimum leaves it out too
 _ABSENT = {
@@ -78,6 +80,17 @@ class Ended(Port):
         found[found == self.end] = (self.end + 1) % self.below
         found[..., -1] = self.end
         return found
+
+
+@dataclass(frozen=True)
+class Grids(Port):
+    """The height and width of pictures in patches, of at most as many patches as the axis `within` has."""
+
+    within: str = ""
+
+    def example(self, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
+        """Squares, as large as fits."""
+        return torch.full((sizes[BATCH], 2), math.isqrt(sizes[self.within]), dtype=self.dtype)
 
 
 class Call(nn.Module):
@@ -168,9 +181,19 @@ def _candidates(
     if media is None:
         yield text, SIZES | {LENGTH: _length(model, SIZES[LENGTH])}
         return
-    for ports, sizes in layouts_of(model, media, dtype, LENGTH):
-        together = [*text, *(replace(port, name=media) for port in ports)]
+    layouts = _of_patches(model, dtype) if _GRIDS in taken else layouts_of(model, media, dtype, LENGTH)
+    for ports, sizes in layouts:
+        together = [*text, *(replace(port, name=media) if len(ports) == 1 else port for port in ports)]
         yield sorted(together, key=lambda port: list(taken).index(port.name)), SIZES | sizes
+
+
+def _of_patches(model: Any, dtype: torch.dtype) -> Iterator[tuple[list[Port], dict[str, int]]]:
+    """Pictures of any shape that the processor has cut into patches, as of SigLIP 2."""
+    config = getattr(model.config, "vision_config", model.config)
+    numbers = config.num_channels * config.patch_size**2
+    pixels = Port("pixel_values", (BATCH, PATCHES, numbers), dtype)
+    mask = Hiding("pixel_attention_mask", (BATCH, PATCHES), torch.int64)
+    yield [pixels, mask, Grids(_GRIDS, (BATCH, 2), torch.int64, within=PATCHES)], {}
 
 
 def _sees(model: Any) -> bool:

@@ -25,6 +25,7 @@ from purexport.language.exported import nodes_of
 from purexport.language.folder import (
     MODEL_FILE,
     ModelFolder,
+    changed_by_loading,
     code_named_in,
     configs_of,
     dtype_of,
@@ -49,6 +50,7 @@ from purexport.progress import STAGES, Progress
 from purexport.runtime.sessions import Sessions, exact_session_of, run
 from purexport.runtime.verification import tolerance
 from purexport.stages.finish import judge_path
+from purexport.weights.stored import listed
 
 TARGETS = ("onnx", "onnxruntime")
 
@@ -167,7 +169,17 @@ def pretrained_model(
     told = Progress(progress, STAGES)
     if verify:
         told.at("verify")
-        report.difference, report.verified = _verified(program, part, _with_values(part, source, kind), fewer)
+        module = _with_values(part, source, kind)
+        try:
+            report.difference, report.verified = _verified(program, part, module, fewer)
+        except VerificationError as error:
+            changed = [] if source is None else changed_by_loading(module.model, source)
+            if not changed:
+                raise
+            raise VerificationError(
+                f"{error}; transformers gives {listed(changed)} other values than the folder has when it loads the "
+                "model, and the file has those of the folder"
+            ) from error
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
         told.at("save")
@@ -208,26 +220,35 @@ def _with_values(part: Part, source: ModelFolder | None, dtype: torch.dtype | No
 
 
 def _exported(part: Part, options: Options) -> ONNXProgram:
-    """The program of a graph, of any number of examples even where the model computes with a size of one of them."""
-    program = _captured(part, options)
+    """The program of a graph, of any number of examples even where the model computes with a size of one of them.
+
+    A trace comes first, also of a model without values; torch.export is asked where a trace fails, or where it takes
+    only the number of examples that it saw.
+    """
     alone = {name: {at: size for at, size in axes.items() if size == BATCH} for name, axes in part.axes.items()}
-    varies = any(BATCH in shape for _, shape in _shapes(program.model_proto.graph.input))
-    if varies or not any(alone.values()) or alone == part.axes:
-        return program
-    return _captured(part, replace(options, dynamic_axes={name: axes for name, axes in alone.items() if axes}))
-
-
-def _captured(part: Part, options: Options) -> ONNXProgram:
-    """The program of a graph: by a trace where that succeeds, also of a model without values, else by torch.export."""
-    try:
-        return made(part.module, part.args(), None, replace(options, capture="trace"), None)
-    except UnsupportedOperatorError:
-        raise
-    except ExportError as first:
+    alone = {name: axes for name, axes in alone.items() if axes}
+    ways = [("trace", part.axes), ("export", part.axes), *([("trace", alone)] if alone != part.axes else ())]
+    programs: list[ONNXProgram] = []
+    errors: list[ExportError] = []
+    for capture, axes in ways:
         try:
-            return made(part.module, part.args(), None, replace(options, capture="export"), None)
-        except ExportError:
-            raise first from None
+            asked = replace(options, capture=capture, dynamic_axes=axes)
+            programs.append(made(part.module, part.args(), None, asked, None))
+        except UnsupportedOperatorError:
+            if not programs:
+                raise
+        except ExportError as error:
+            errors.append(error)
+        else:
+            if not alone or _takes_any_batch(programs[-1]):
+                return programs[-1]
+    if not programs:
+        raise errors[0]
+    return programs[0]
+
+
+def _takes_any_batch(program: ONNXProgram) -> bool:
+    return any(BATCH in shape for _, shape in _shapes(program.model_proto.graph.input))
 
 
 def _report(program: ONNXProgram, part: Part, task: Task, name: str, target: str, opset: int) -> PretrainedModelReport:

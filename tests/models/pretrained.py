@@ -67,16 +67,30 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "mobilenet_v2": {"depth_multiplier": 0.25, "image_size": 64},
     "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.25, "image_size": 64, "hidden_dim": 320},
     "levit": {
-        **{"hidden_sizes": [16] * 3, "num_attention_heads": [2] * 3, "key_dim": [8] * 3, "depths": [1] * 3},
-        **{"image_size": 64, "patch_size": 16},
+        "hidden_sizes": [16] * 3,
+        "num_attention_heads": [2] * 3,
+        "key_dim": [8] * 3,
+        "depths": [1] * 3,
+        "image_size": 64,
+        "patch_size": 16,
     },
     "cvt": {
-        **{"embed_dim": [8, 8, 16], "num_heads": [1, 1, 2], "depth": [1, 2, 3], "mlp_ratio": [2.0] * 3},
-        **{"patch_sizes": [7, 3, 3], "patch_stride": [4, 2, 2], "patch_padding": [2, 1, 1]},
+        "embed_dim": [8, 8, 16],
+        "num_heads": [1, 1, 2],
+        "depth": [1, 2, 3],
+        "mlp_ratio": [2.0] * 3,
+        "patch_sizes": [7, 3, 3],
+        "patch_stride": [4, 2, 2],
+        "patch_padding": [2, 1, 1],
     },
     "hiera": {
-        **{"embed_dim": 8, "image_size": [64, 64], "patch_stride": [4, 4], "patch_size": [7, 7]},
-        **{"depths": [1, 1, 1, 1], "num_heads": [1, 1, 2, 2], "mlp_ratio": 2.0},
+        "embed_dim": 8,
+        "image_size": [64, 64],
+        "patch_stride": [4, 4],
+        "patch_size": [7, 7],
+        "depths": [1, 1, 1, 1],
+        "num_heads": [1, 1, 2, 2],
+        "mlp_ratio": 2.0,
     },
     "parakeet_encoder": {"num_mel_bins": 16, "subsampling_conv_channels": 8},
     "align": {"projection_dim": 80},
@@ -193,6 +207,8 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "Model", "CLIP", "Siglip", "ChineseCLIP", "Align", "AltCLIP", "Blip", "MetaClip2", "CLIPSeg", "Siglip2"
     ),
 }
+# classes that are refused, and what the error says
+REFUSED = {"LongformerForMaskedLM": "looks at values that it computes"}  # whether a token attends to all others
 
 
 def made(name: str) -> Any:

@@ -1,8 +1,8 @@
 """The fewest nodes that give a tensor another shape where sizes can change, right for all of them, 0 included.
 
 In this order: no node; a Flatten; a Reshape with a constant (`proto_schema.sizes.reshaping`); an Unsqueeze or Squeeze;
-a Reshape to multiples of the sizes that the tensor has; a Flatten whose rows are split; a Reshape to computed sizes.
-A computed size of 0 is one only with `allowzero` (opset 14): without it, it is the size of the input at its place.
+a Reshape to multiples of the sizes that the tensor has, or to products of them; a Reshape to computed sizes.  A
+computed size of 0 is one only with `allowzero` (opset 14): without it, it is the size of the input at its place.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from proto_schema.inference.types import product
 from proto_schema.sizes import Dim, Size, symbol
 from proto_schema.sizes.reshaping import constant_shape, is_copied, may_be_zero, what_is_left
 from proto_schema.sizes.size import less
+from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.inferring import content_of
 
 Sizes = Sequence["Dim | None"]
+_NEVER = -2  # no size, and nothing that stands for one
 
 
 def size_of(size: Any) -> Dim | None:
@@ -51,7 +53,7 @@ def reshaped(op: Emitter, value: Value, sizes: Sizes, left_over: int | None, com
         or _with_other_ones(op, value, old, new)
         or _flattened(op, value, old, new, range(2, len(old)))
         or _multiplied(op, value, old, new)
-        or _rows_split(op, value, old, new)
+        or _last_merged(op, value, old, new)
         or _computed(op, value, old, new, left_over, computed)
     )
 
@@ -147,19 +149,39 @@ def _factor(size: Dim | None, product: Dim | None) -> int | None:
     return found if isinstance(found, int) and found > 0 and found * size == product else None
 
 
-def _rows_split(op: Emitter, value: Value, old: Sizes, new: Sizes) -> Value | None:
-    """(b, 3, h, w) to (b, 3, h*w): flattened to (3*b, h*w), and the rows split; a -1 for b is right if h*w is not 0."""
+def _last_merged(op: Emitter, value: Value, old: Sizes, new: Sizes) -> Value | None:
+    """(b, 3, h, w) to (b, 3, h*w), where one size before the last can change."""
     outer = len(new) - 1
     changing = [place for place, size in enumerate(new[:outer]) if not isinstance(size, int)]
     inner = [size for size in old[outer:] if size is not None]
     if outer < 2 or len(changing) != 1 or list(old[:outer]) != list(new[:outer]) or len(inner) < len(old) - outer:
         return None
-    if new[outer] != product(inner) or not op.takes("Flatten", value.dtype):
+    if new[outer] != product(inner):
+        return None
+    if op.has("Reshape", "allowzero") and may_be_zero(new[outer]):
+        return _products(op, value, len(old), new)
+    return _rows_split(op, value, new, changing[0])
+
+
+def _products(op: Emitter, value: Value, rank: int, new: Sizes) -> Value:
+    """The last axes merged into one: a row of factors for each new size, 1 for those of the others."""
+    outer = len(new) - 1
+    taken = [[axis == place or axis > place == outer for axis in range(rank)] for place in range(len(new))]
+    factors = op.Where(op.const(taken, dtypes.BOOL), op.shape(value), op.const(1))
+    result = op.Reshape(value, op.ReduceProd(factors, axes=[1], keepdims=0), allowzero=1)
+    result.shape = tuple(size for size in new if size is not None)
+    return result
+
+
+def _rows_split(op: Emitter, value: Value, new: Sizes, changing: int) -> Value | None:
+    """Flattened to (3*b, h*w), and the rows split; a -1 for b is right if h*w is not 0."""
+    outer = len(new) - 1
+    if not op.takes("Flatten", value.dtype):
         return None
     if _may_be_zero_of_data(op, new[outer]):
         op.remark("merges axes; where one of them has size 0, the file stops with an error")
     rows = op.Unsqueeze(op.Flatten(value, axis=outer), list(range(outer - 1)))
-    return op.Reshape(rows, [-1 if place in changing else size for place, size in enumerate(new[:outer])] + [0])
+    return op.Reshape(rows, [-1 if place == changing else size for place, size in enumerate(new[:outer])] + [0])
 
 
 def _computed(
@@ -175,9 +197,10 @@ def _computed(
     elif zeros and op.has("Reshape", "allowzero"):
         return op.Reshape(value, op.ints([computed(place) for place in range(len(new))]), allowzero=1)
     elif zeros:
-        _without_allowzero(op, new, asked)
-    known = [size if isinstance(size, int) else computed(place) for place, size in enumerate(asked)]
-    return op.Reshape(value, op.ints(known))
+        return _without_allowzero(op, value, new, asked, zeros, computed)
+    return op.Reshape(
+        value, op.ints([size if isinstance(size, int) else computed(place) for place, size in enumerate(asked)])
+    )
 
 
 def _zero_with(old: Sizes, place: int, size: Dim | None) -> bool:
@@ -185,17 +208,33 @@ def _zero_with(old: Sizes, place: int, size: Dim | None) -> bool:
     return place < len(old) and _factor(old[place], size) is not None
 
 
-def _without_allowzero(op: Emitter, new: Sizes, asked: list[Any]) -> None:
-    """Let the one size be left that may be 0 where the inputs have elements, or the only one that can change."""
-    zeros = [place for place, size in enumerate(asked) if size != 0 and _may_be_zero_of_data(op, new[place])]
-    left = zeros or [place for place, size in enumerate(new) if not isinstance(size, int)]
+def _without_allowzero(
+    op: Emitter, value: Value, new: Sizes, asked: list[Any], zeros: list[int], computed: Callable[[int], Any]
+) -> Value:
+    """A Reshape before opset 14, where a 0 would be the size of the input: a size of 0 is what is left, a -1.
+
+    A -1 stands from the start for the one size that may be 0 where the inputs have elements, or the only one that can
+    change.  Runtimes refuse a second -1, and one beside another size of 0.
+    """
+    of_data = [place for place in zeros if _may_be_zero_of_data(op, new[place])]
+    left = of_data or [place for place, size in enumerate(new) if not isinstance(size, int)]
     if len(left) == 1:
         asked[left[0]] = -1
-    elif zeros:
+    elif of_data:
         op.remark(
-            "has computed sizes that may be 0, which Reshape can say from opset 14 on; where one is 0, the file stops "
+            "has computed sizes that may be 0, which Reshape can say from opset 14 on; where two are 0, the file stops "
             "with an error"
         )
+    sizes = [size if isinstance(size, int) else computed(place) for place, size in enumerate(asked)]
+    shape: Any = op.ints(sizes)
+    if any(isinstance(sizes[place], Value) for place in zeros):
+        # over all sizes at once: for a single one ONNX Runtime (1.31) writes a -1, whatever it is
+        zero = [0 if place in zeros and isinstance(size, Value) else _NEVER for place, size in enumerate(sizes)]
+        shape = op.Where(op.Equal(shape, op.const(zero)), -1, shape)
+    result = op.Reshape(value, shape)
+    if None not in new:
+        result.shape = tuple(size for size in new if size is not None)
+    return result
 
 
 def _may_be_zero_of_data(op: Emitter, size: Dim | None) -> bool:
