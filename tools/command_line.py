@@ -28,7 +28,7 @@ INTRODUCTION = """\
 | exit status | meaning |
 |---|---|
 | 0 | fine |
-| 1 | the answer is no: files differ, a model is not valid, or it cannot be exported |
+| 1 | the answer is no: files differ, a model is not valid, it cannot be exported, or no weight is quantized |
 | 2 | bad usage, an unreadable file, or an answer that cannot be written |
 | 128 + N | signal N ended the verb |
 

@@ -267,10 +267,10 @@ ROOMS = {
         "inspect/{align,sizes,compare,scan,tree,forms,edit_refused,extract,edit,salvage}",
         "inspect/{damaged,html,page_errors,diff_page}",
     ),
-    "cli": _room("purexport/cli/*", "cli/{inputs,completion,streams,terminal,save,process,verbs}"),
+    "cli": _room("purexport/cli/*", "cli/{inputs,completion,streams,terminal,save,process,verbs,mistakes}"),
     "cli.verbs": _room(
         "purexport/cli/verbs/*",
-        "cli/{inputs,quantize,convert,merge,infer,run_and_simplify,save,completion,verbs}",
+        "cli/{inputs,quantize,convert,merge,infer,run_and_simplify,save,completion,verbs,mistakes}",
         "cli/{ownership,faults_of_verbs}",
     ),
 }

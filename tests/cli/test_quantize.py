@@ -164,8 +164,8 @@ def test_what_stays_is_told_in_options(capsys: pytest.CaptureFixture[str]) -> No
     graph = helper.make_graph(nodes, "g", [], [], tensors)
     ps.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "s.onnx")
     capsys.readouterr()
-    assert main(["quantize", "s.onnx", "--dry-run"]) == 0
-    *rows, total = capsys.readouterr().out.splitlines()
+    assert main(["quantize", "s.onnx", "--dry-run"]) == 1
+    *rows, total, _ = capsys.readouterr().out.splitlines()
     assert [row.partition("stays: it ")[2] for row in rows] == [
         "is read by Conv, which has no int4 in blocks (--type int8 takes it)",
         "is a table of embeddings (--embeddings takes it)",
@@ -179,3 +179,13 @@ def test_what_stays_is_told_in_options(capsys: pytest.CaptureFixture[str]) -> No
     ps.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "n.onnx")
     assert main(["quantize", "n.onnx", "-o", "q.onnx", "--embeddings"]) == 2
     assert "leave it out by --exclude 'table'" in capsys.readouterr().err
+
+
+def test_nothing_to_quantize(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file is as before, and this is said, by the exit status too."""
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--exclude", "*"]) == 1
+    *reasons, last = capsys.readouterr().out.splitlines()
+    assert len(reasons) >= 2 and last == "no weight is quantized: q.onnx has the weights of m.onnx as they are"
+    np.testing.assert_array_equal(results("q.onnx"), results("m.onnx"))
+    assert main(["quantize", "m.onnx", "--dry-run", "--exclude", "*"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "no weight is quantized"

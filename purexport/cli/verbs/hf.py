@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from purexport.cli.streams import report_stream
-from purexport.cli.terminal import safe_lines
-from purexport.cli.verbs.llm import DTYPES
+from purexport.cli.folders import add_folders, add_opset_and_dtype, add_ways, report_folder
 from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime")
@@ -39,8 +36,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
+    add_folders(parser)
     parser.add_argument("--task", metavar="TASK", help="what the model is for (default: what its config names)")
     parser.add_argument(
         "--target",
@@ -48,20 +44,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         default="onnx",
         help="onnx: operators of the standard (default); onnxruntime: its fused ones too",
     )
-    parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 20)")
-    parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        help="the type of the weights in the file (default: as in the folder; float32 for bfloat16 with onnxruntime)",
-    )
+    add_opset_and_dtype(parser, opset=20)
     parser.add_argument("--verify", action="store_true", help="compare the file with torch at two sizes, then write it")
-    parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")
-    parser.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="run the Python files that config.json names, with all your rights; only for authors whom you trust",
-    )
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    add_ways(parser)
     return parser
 
 
@@ -83,7 +68,5 @@ def run(args: argparse.Namespace) -> int:
             progress=progress,
             trust_remote_code=args.trust_remote_code,
         )
-    said = f"wrote {args.output}\n{report.as_text()}"
-    text = json.dumps(report.as_dict(), indent=2) if args.json else safe_lines(said)
-    report_stream(args.output).write(text + "\n")
+    report_folder(args, report)
     return 0

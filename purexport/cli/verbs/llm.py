@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Literal
 
-from purexport.cli.streams import report_stream
-from purexport.cli.terminal import safe_lines
+from purexport.cli.folders import add_folders, add_opset_and_dtype, add_ways, report_folder
 from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
 _CACHES: dict[str, Literal["dynamic", "static"] | None] = {"dynamic": "dynamic", "static": "static", "none": None}
-DTYPES = ("float32", "float16", "bfloat16")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
@@ -35,8 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Export a language model of transformers with its cache of keys and values.",
         epilog=_EXAMPLES,
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
+    add_folders(parser)
     parser.add_argument(
         "--target",
         choices=TARGETS,
@@ -44,12 +40,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="onnx: operators of the standard (default); onnxruntime: its fused ones too; onnxruntime-genai: with its "
         "genai_config.json",
     )
-    parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 23)")
-    parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        help="the type of the weights (default: that of the folder; float32 for bfloat16 with onnxruntime)",
-    )
+    add_opset_and_dtype(parser, opset=23)
     parser.add_argument(
         "--cache",
         choices=_CACHES,
@@ -64,13 +55,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
-    parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")
-    parser.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="run the Python files that config.json names, with all your rights; only for authors whom you trust",
-    )
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    add_ways(parser)
     return parser
 
 
@@ -94,8 +79,5 @@ def run(args: argparse.Namespace) -> int:
             trust_remote_code=args.trust_remote_code,
             progress=progress,
         )
-    text = (
-        json.dumps(report.as_dict(), indent=2) if args.json else safe_lines(f"wrote {args.output}\n{report.as_text()}")
-    )
-    report_stream(args.output).write(text + "\n")
+    report_folder(args, report)
     return 0

@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(_in_options(str(error))) from error
 
 
+_NOTHING = "no weight is quantized"
 _OPTIONS = {
     r"\bembeddings=True": "--embeddings",
     r"\bsmallest=(\d+)": r"--smallest \1",
@@ -138,6 +139,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.activations is not None:
         found = _calibrated(model, scheme, args)
         made, more, lines = found.model, found.as_dict(), list(found.lines())
+        any_fewer = any(not entry.reason for entry in found.entries)
     else:
         _refuse_calibration(args)
         made = quantize(model, scheme, target=args.target)
@@ -145,11 +147,16 @@ def _run(args: argparse.Namespace) -> int:
         entries = (replace(entry, reason=_in_options(entry.reason)) for entry in report.entries)
         report = replace(report, entries=tuple(entries))
         more, lines = report.as_dict(), list(report.lines())
+        any_fewer = any(entry.form for entry in report.entries)
+    if not any_fewer:
+        lines.append(
+            _NOTHING if args.dry_run else f"{_NOTHING}: {args.output} has the weights of {args.file} as they are"
+        )
     if not args.dry_run:
         _write(model, made, args)
     text = json.dumps({**facts, **more}, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
-    return 0
+    return 0 if any_fewer else 1
 
 
 def _calibrated(model: ps.ModelProto, scheme: Scheme, args: argparse.Namespace) -> Calibrated:
