@@ -13,8 +13,6 @@ from purexport.errors.requirements import command_for
 
 _CACHES = ("cache", "past_key_values", "cache_params")  # what models call the cache, of this and of older releases
 
-_OF_TORCH = ("_parameters", "_buffers", "_modules")
-
 
 def library(module: str = "") -> Any:
     """transformers, or a module of it.  Raises ExportError where it is not installed."""
@@ -76,7 +74,7 @@ def computed_anew(model: Any) -> Iterator[None]:
     """
     tools = library("pytorch_utils")
     is_compiling = tools.is_torchdynamo_compiling
-    kept = [content for module in model.modules() for content in (vars(module), *_dicts(module))]
+    kept = [content for module in model.modules() for content in _tables(module)]
     before = [dict(content) for content in kept]
     tools.is_torchdynamo_compiling = lambda: True  # under torch.compile, caches of functions are not used
     try:
@@ -89,6 +87,6 @@ def computed_anew(model: Any) -> Iterator[None]:
             content.update(items)
 
 
-def _dicts(module: Any) -> list[dict[Any, Any]]:
-    """The dicts among the attributes of a module that its class has defined."""
-    return [item for name, item in vars(module).items() if type(item) is dict and name not in _OF_TORCH]
+def _tables(module: Any) -> list[dict[Any, Any]]:
+    """The dicts among the attributes of a module, without those that torch and transformers keep for themselves."""
+    return [item for name, item in vars(module).items() if type(item) is dict and not name.startswith("_")]
