@@ -222,7 +222,7 @@ class Drawing {
       const text = this.shapeOf(row[index]), x = layout.x[row[index]] + 5;
       if (!text) continue;
       const next = row.slice(index + 1, high).find((one) => layout.kind[one] !== BEND);
-      const room = next === undefined ? SHAPE_WIDTH : layout.x[next] - x - 5;
+      const room = Math.min(next === undefined ? SHAPE_WIDTH : layout.x[next] - x - 5, view.right - x - 5);
       const y = layout.top(row[index]) + BOX + 13;
       writeOver(context, shorterShapes(text), x, y, Math.min(SHAPE_WIDTH, room),
         this.groundAt(x, y, at, colors), colors.faint);
