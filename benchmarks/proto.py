@@ -1,6 +1,6 @@
 """Bytes, files and messages: proto_schema beside the official onnx (C runtime) and protobuf's pure-Python runtime.
 
-    python benchmarks/proto.py [--mb 1024] [--nodes 100000] [--only WORD]
+    python benchmarks/proto.py [--mb 1024] [--nodes 100000] [--trees 1000000] [--only WORD]
 
 Every measurement runs in a process of its own; the peers run in the same session, one right after the other, and what
 counts are the ratios. Seconds are the best of several rounds: of the clock for files, of the processor for work in
@@ -184,6 +184,105 @@ def onnx_encode(folder: Path, **_: int) -> dict[str, float]:
     return best(model.SerializeToString, 2, time.process_time)
 
 
+def ensemble(helper: Any, trees: int) -> Any:
+    """A model of one tree ensemble with so many tree nodes, in trees of 63, as converters of LightGBM write it."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    nodes = np.arange(trees)
+    numbers = {
+        "nodes_treeids": nodes // 63,
+        "nodes_nodeids": nodes % 63,
+        "nodes_featureids": rng.integers(0, 200, trees),
+        "nodes_truenodeids": nodes * 2 % 63,
+        "nodes_falsenodeids": (nodes * 2 + 1) % 63,
+        "nodes_missing_value_tracks_true": nodes % 2,
+        "target_treeids": nodes[::2] // 63,
+        "target_nodeids": nodes[::2] % 63,
+        "target_ids": nodes[::2] * 0,
+        "nodes_values": rng.standard_normal(trees).astype(np.float32),
+        "target_weights": rng.standard_normal(len(nodes[::2])).astype(np.float32),
+    }
+    attributes: dict[str, Any] = {name: values.tolist() for name, values in numbers.items()}
+    attributes["nodes_modes"] = ["LEAF" if at % 2 else "BRANCH_LEQ" for at in range(trees)]
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], "trees", domain="ai.onnx.ml", **attributes)
+    return helper.make_model(helper.make_graph([node], "g", [], []))
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had so far, pages of mapped files too."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def with_peak(work: Callable[[], Any], rounds: int) -> dict[str, float]:
+    """As `best`; the memory is the growth of the peak over the first round."""
+    before, start = peak_mb(), time.process_time()
+    result = work()
+    seconds, grown = time.process_time() - start, peak_mb() - before
+    del result
+    return {"seconds": min(seconds, best(work, rounds, time.process_time)["seconds"]), "mb": grown}
+
+
+def ours_trees_load(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    return with_peak(lambda: ps.load(folder / "trees.onnx"), 3)
+
+
+def onnx_trees_load(folder: Path, **_: int) -> dict[str, float]:
+    import onnx
+
+    return with_peak(lambda: onnx.load(folder / "trees.onnx"), 2)
+
+
+def ours_trees_dumps(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    model = ps.load(folder / "trees.onnx")
+    return best(model.SerializeToString, clock=time.process_time)
+
+
+def ours_trees_lists(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    model = ps.load(folder / "trees.onnx")
+    for attribute in model.graph.node[0].attribute:
+        assert attribute.ints or attribute.floats or attribute.strings
+    return best(model.SerializeToString, clock=time.process_time)
+
+
+def onnx_trees_dumps(folder: Path, **_: int) -> dict[str, float]:
+    import onnx
+
+    return best(onnx.load(folder / "trees.onnx").SerializeToString, 2, time.process_time)
+
+
+def ours_trees_arrays(folder: Path, **_: int) -> dict[str, float]:
+    """Every value as an element of an array, or in a list of texts."""
+    import proto_schema as ps
+    from proto_schema.fields import numbers
+
+    def work() -> Any:
+        found = ps.load(folder / "trees.onnx").graph.node[0].attribute
+        return [numbers(item, "floats" if item.type == item.FLOATS else "ints") for item in found if item.type != 8]
+
+    return best(work, clock=time.process_time)
+
+
+def onnx_trees_arrays(folder: Path, **_: int) -> dict[str, float]:
+    import numpy as np
+    import onnx
+
+    def work() -> Any:
+        found = onnx.load(folder / "trees.onnx").graph.node[0].attribute
+        return [np.array(item.floats if item.type == item.FLOATS else item.ints) for item in found if item.type != 8]
+
+    return best(work, 2, time.process_time)
+
+
 def ours_import(**_: Any) -> dict[str, float]:
     return _import("proto_schema")
 
@@ -220,7 +319,7 @@ def line(what: str, ours: dict[str, float], peers: dict[str, dict[str, float]], 
     return f"{what:34} ours {ours['seconds']:8.4f} s {ours['mb']:6.0f} MB   {'   '.join(cells)}   goal: {goal}"
 
 
-def table(folder: Path, mb: int, nodes: int, only: str) -> None:
+def table(folder: Path, mb: int, nodes: int, trees: int, only: str) -> None:
     settings = {"folder": str(folder), "mb": mb, "nodes": nodes}
 
     def row(what: str, ours: str, peers: dict[str, tuple[str, bool]], goal: str) -> None:
@@ -243,6 +342,16 @@ def table(folder: Path, mb: int, nodes: int, only: str) -> None:
     write_nodes(folder, nodes)
     row(f"decode {nodes} nodes, read op_type", "ours_decode", decode, "pure 5x")
     row(f"encode {nodes} nodes", "ours_encode", encode, "pure 5x")
+    for count in (trees, 8 * trees):
+        if only not in f"trees {count}":
+            continue
+        write_trees(folder, count)
+        size = (folder / "trees.onnx").stat().st_size
+        of_file = f"1x, {1.5 * size / 2**20:.0f} MB: 1.5 files"
+        row(f"load trees {count}, {size >> 20} MB", "ours_trees_load", {official: ("onnx_trees_load", False)}, of_file)
+        row(f"dumps trees {count}", "ours_trees_dumps", {official: ("onnx_trees_dumps", False)}, "1x")
+        row(f"dumps trees {count}, lists", "ours_trees_lists", {official: ("onnx_trees_dumps", False)}, "none")
+        row(f"load trees {count}, arrays", "ours_trees_arrays", {official: ("onnx_trees_arrays", False)}, "none")
 
 
 def write_nodes(folder: Path, nodes: int) -> None:
@@ -251,10 +360,17 @@ def write_nodes(folder: Path, nodes: int) -> None:
     (folder / "nodes.onnx").write_bytes(build(helper, nodes).SerializeToString())
 
 
+def write_trees(folder: Path, trees: int) -> None:
+    from proto_schema import helper
+
+    (folder / "trees.onnx").write_bytes(ensemble(helper, trees).SerializeToString())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--mb", type=int, default=1024, help="megabytes of weights")
     parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--trees", type=int, default=1_000_000, help="nodes of the trees of an ensemble")
     parser.add_argument("--only", default="", help="run the rows whose name has this word")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--settings", help=argparse.SUPPRESS)
@@ -265,7 +381,7 @@ def main() -> None:
         print(json.dumps(globals()[options.job](**settings)))
         return
     with tempfile.TemporaryDirectory() as folder:
-        table(Path(folder), options.mb, options.nodes, options.only)
+        table(Path(folder), options.mb, options.nodes, options.trees, options.only)
 
 
 if __name__ == "__main__":

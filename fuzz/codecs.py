@@ -6,11 +6,14 @@ it the functions for a small input (narrow) and for a mapped file (wide), which 
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
+
 import proto_schema as ps
 from fuzz.harness import Harness, Violation, difference, reason_of, split
 from fuzz.seeds import long_messages
 from proto_schema import interpret
-from proto_schema.fields import Message
+from proto_schema.fields import MESSAGE, Message
 from proto_schema.generate import decoder
 from proto_schema.wire import MAX_DEPTH
 
@@ -29,6 +32,21 @@ def generated(cls: type[Message], data: bytes, wide: bool) -> Message | None:
     return message
 
 
+def touch(rng: Random, message: Message) -> None:
+    """Asks for some fields of a message and of those in it, in any order: lists are made when they are asked for."""
+    fields = list(type(message).FIELDS)
+    for field in rng.sample(fields, rng.randrange(len(fields) + 1)):
+        value = getattr(message, field.name)
+        if field.kind is MESSAGE:
+            for child in value if field.repeated else [value]:
+                if child is not None:
+                    touch(rng, child)
+
+
+def _nothing(message: Message) -> None:
+    """Looks at nothing."""
+
+
 def check(data: bytes) -> str:
     cls, data = split(data)
     try:
@@ -36,16 +54,21 @@ def check(data: bytes) -> str:
     except ps.DecodeError as error:
         return _both_refuse(cls, data, error)
     encoded = interpret.encode(reference)
+    rng = Random(data)
     for name, message in (
         ("FromString", cls.FromString(data)),
         ("narrow", generated(cls, data, False)),
         ("wide", generated(cls, data, True)),
     ):
-        found = "the verdict" if message is None else difference(reference, message)
-        if found or message is None:
-            raise Violation(f"{name} and the interpreter differ in {found}")
-        if message.SerializeToString() != encoded or message.ByteSize() != len(encoded):
-            raise Violation(f"{name}: the generated encoder or sizer differs from the interpreted")
+        if message is None:
+            raise Violation(f"{name} and the interpreter differ in the verdict")
+        for what, look in (("untouched", _nothing), ("touched in part", partial(touch, rng)), ("read", _nothing)):
+            look(message)
+            found = difference(reference, message) if what == "read" else ""
+            if found:
+                raise Violation(f"{name} and the interpreter differ in {found}")
+            if message.SerializeToString() != encoded or message.ByteSize() != len(encoded):
+                raise Violation(f"{name}, {what}: the generated encoder or sizer differs from the interpreted")
     return f"{cls.__qualname__} accepted"
 
 

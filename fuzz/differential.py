@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from random import Random
 from typing import Any
 
 import proto_schema as ps
+from fuzz.codecs import touch
 from fuzz.harness import Harness, Violation, reason_of, split
-from fuzz.seeds import messages
+from fuzz.seeds import messages, runs
 from proto_schema.fields import Message
 
 # (whether a refusal of ours that upb does not share is this one, its reason)
@@ -61,6 +63,9 @@ def check(data: bytes) -> str:
         raise Violation("only ours accepts it")
     if message.SerializeToString() != expected:
         raise Violation("the two write different bytes back")
+    touch(Random(data), message)
+    if message.SerializeToString() != expected:
+        raise Violation("the two write different bytes back once some fields were read")
     return f"{cls.__qualname__} accepted"
 
 
@@ -69,6 +74,7 @@ HARNESS = Harness(
     "our verdict and our re-encoding are the official parser's",
     ps.DecodeError,
     check,
-    messages,
+    lambda: messages() + runs(),
+    longest=1 << 14,
     head=1,
 )

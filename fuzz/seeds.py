@@ -76,7 +76,23 @@ def messages() -> list[bytes]:
 
 def long_messages() -> list[bytes]:
     """As `messages`, and longer ones: the decoder of mapped files has children of more than 4096 bytes, and windows."""
-    return messages() + _random_messages(6000) + [joined(ps.ModelProto, ps.dumps(_many_nodes()))]
+    return messages() + _random_messages(6000) + [joined(ps.ModelProto, ps.dumps(_many_nodes()))] + runs()
+
+
+def runs() -> list[bytes]:
+    """Messages with many values in one field, which are decoded at once."""
+    rng = random.Random(0)
+    signed = [rng.randrange(-(2**63), 2**63) >> rng.choice((0, 20, 31, 50, 57, 63)) for _ in range(300)]
+    small = [value >> 32 for value in signed]
+    words = [b"J" * rng.randrange(4) + rng.randbytes(rng.choice((0, 3, 9))) for _ in range(300)]
+    made = [
+        ps.AttributeProto(name="a", ints=signed, floats=[rng.uniform(-1, 1) for _ in range(300)], strings=words),
+        ps.AttributeProto(ints=range(700), strings=[b"LEAF", b"BRANCH_LEQ"] * 100, type=7),
+        ps.TensorProto(dims=range(600), string_data=words, int32_data=small, float_data=[0.5, float("nan")] * 100),
+        ps.TensorProto(int64_data=signed, double_data=[0.1] * 100, uint64_data=[value & 2**64 - 1 for value in signed]),
+    ]
+    models = [ps.NodeProto(attribute=made[:2]), *made]
+    return [joined(type(message), message.SerializeToString()) for message in models]
 
 
 def _many_nodes() -> ps.ModelProto:

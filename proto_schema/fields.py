@@ -10,7 +10,8 @@ Invariants: a class has exactly its fields and `unknown_fields` as attributes, s
 None: assigning one clears the others. Assigning a message stores it, never a copy. A list of messages also has `add`,
 so what is assigned to it is copied into one.
 A repeated field lies in the slot `_name`, which is None until its list is first asked for: most lists of most messages
-are never used, and empty ones would be most of the memory, and nearly all the work of the garbage collector.
+are never used, and empty ones would be most of the memory, and nearly all the work of the garbage collector. Thousands
+of numbers lie there as the `Run` that they were decoded to, until their list is asked for.
 Functions per class (constructor, codec) are compiled on first use; importing a schema compiles nothing.
 """
 
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from proto_schema.payload import contiguous
 from proto_schema.records import dataclass
+from proto_schema.runs import Form, Run
 from proto_schema.wire import I32, I64, LEN, VARINT
 
 if TYPE_CHECKING:
@@ -107,6 +109,14 @@ class Field:
     def tag(self) -> int:
         """The tag that the encoder writes: field number << 3 | wire type."""
         return self.number << 3 | (LEN if self.packed else self.kind.wire_type)
+
+    @property
+    def form(self) -> Form | None:
+        """How runs of the field are written; None for a field that has none."""
+        number = self.number << 3
+        if not self.repeated or number > 127 or self.kind in (STRING, PAYLOAD, ENUM, MESSAGE):
+            return None
+        return Form(self.kind.name, number | self.kind.wire_type, self.packed)
 
 
 @dataclass(frozen=True)
@@ -210,11 +220,12 @@ def _list_property(field: Field) -> property:
     slot, name = field.slot, field.name
 
     def read(self: Any) -> list[Any]:
-        held: list[Any] | None = getattr(self, slot)
-        if held is None:
-            held = []
-            object.__setattr__(self, slot, held)
-        return held
+        held: list[Any] | Run | None = getattr(self, slot)
+        if held.__class__ is list:
+            return held
+        made = held.values() if isinstance(held, Run) else []
+        object.__setattr__(self, slot, made)
+        return made
 
     def assign(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
@@ -388,7 +399,7 @@ class Message(metaclass=MessageType):
 
     def __repr__(self) -> str:
         """The fields that are there; those that would be long are counted, so that it has a few lines at most."""
-        shown = [f"{field.name}={short_text(field, value)}" for field, value in present(self)]
+        shown = [f"{field.name}={short_text(field, value)}" for field, value in held(self)]
         if self.unknown_fields:
             shown.append(f"unknown_fields={_shown(self.unknown_fields)}")
         return f"{type(self).__qualname__}({', '.join(shown)})"
@@ -438,10 +449,22 @@ def field_of(cls: type[Message], name: str, repeated: bool | None = None) -> Fie
 
 def present(message: Message) -> Iterator[tuple[Field, Any]]:
     """(field, value) of every field that is there, by ascending number."""
+    for field, value in held(message):
+        yield field, getattr(message, field.name) if isinstance(value, Run) else value
+
+
+def held(message: Message) -> Iterator[tuple[Field, Any]]:
+    """As `present`, with runs as they are: what only looks at them makes no lists."""
     for field in type(message).FIELDS:
         value = getattr(message, field.slot)
         if value if field.repeated else value is not None:
             yield field, value
+
+
+def numbers(message: Message, name: str) -> Any:
+    """The numbers of a repeated field for numpy: an array where no list was made of them yet, otherwise that list."""
+    value = getattr(message, f"_{name}")
+    return value.numbers() if isinstance(value, Run) else getattr(message, name)
 
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -462,11 +485,11 @@ def _same_type(mine: T, other: T) -> T:
 
 def _copy(message: M) -> M:
     fresh = type(message)()
-    for field, value in present(message):
+    for field, value in held(message):
         if field.kind is MESSAGE:
             copied = [_copy(item) for item in value] if field.repeated else _copy(value)
         else:
-            copied = list(value) if field.repeated else value
+            copied = value.copied() if isinstance(value, Run) else list(value) if field.repeated else value
         object.__setattr__(fresh, field.slot, copied)
     for name in ("unknown_fields", *type(message).NOTES):
         if hasattr(message, name):
@@ -511,7 +534,7 @@ def _inner(message: Any, room: int) -> str:
     named = [_cut(text) for text in [getattr(message, "name", None)] if isinstance(text, str)]
     counts = [
         f"{field.name}: {len(value)}" if field.repeated else field.name
-        for field, value in present(message)
+        for field, value in held(message)
         if field.kind is MESSAGE or field.repeated
     ]
     return f"<{', '.join([' '.join([name, *named]), *counts])}>"
@@ -524,7 +547,7 @@ def _in_full(message: Any, room: int) -> str | None:
     name = type(message).__qualname__
     parts: list[str] = []
     left = room - len(name) - 2 - 30 * bool(message.unknown_fields)
-    for field, value in present(message):
+    for field, value in held(message):
         if field.kind is not MESSAGE:
             text: str | None = short_text(field, value)
         elif field.repeated:
@@ -550,8 +573,9 @@ def _in_full(message: Any, room: int) -> str | None:
 
 def _shown(value: Any) -> str:
     """A bounded repr of what is no message: long lists, texts and payloads say how much is left out."""
-    if isinstance(value, list):
-        items = [_shown(item) for item in value[:_MOST_ITEMS]]
+    if isinstance(value, (list, Run)):
+        first = value.first(_MOST_ITEMS) if isinstance(value, Run) else value[:_MOST_ITEMS]
+        items = [_shown(item) for item in first]
         if len(value) > _MOST_ITEMS:
             items.append(f"... {len(value) - _MOST_ITEMS} more")
         return f"[{', '.join(items)}]"

@@ -22,9 +22,10 @@ import linecache
 import struct
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from operator import index
 from typing import Any
 
-from proto_schema import scalars
+from proto_schema import runs, scalars
 from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Message, as_list, fields_to, message_class
 from proto_schema.interpret import footprint
 from proto_schema.wire import LEN, MASK64, VARINT, read_length, read_tag, read_varint, skip, varint, varint_size
@@ -195,13 +196,13 @@ def _decode_cases(cls: type[Message], field: Field, wide: bool, space: dict[str,
     if field.kind is MESSAGE:
         yield number | LEN, [*_LENGTH, *_decode_message(cls, field, wide, space), "pos = stop"]
     elif field.kind.wire_type == LEN:
-        yield number | LEN, [*_LENGTH, *_decode_bytes(cls, field, wide), "pos = stop"]
+        yield number | LEN, [*_begun(field, space), *_LENGTH, *_decode_bytes(cls, field, wide), "pos = stop"]
     else:
-        yield number | field.kind.wire_type, _decode_number(cls, field, space)
+        yield number | field.kind.wire_type, [*_begun(field, space), *_decode_number(cls, field, space)]
         if field.repeated:
             space["unpack_" + field.name] = partial(scalars.unpack, field.kind)
             packed = f"m.{field.name}.extend(unpack_{field.name}(bytes(buf[pos:stop]), pos))"
-            yield number | LEN, [*_LENGTH, packed, "pos = stop"]
+            yield number | LEN, [*_LENGTH, *_packed(field, space), packed, "pos = stop"]
 
 
 _LENGTH = [
@@ -212,6 +213,35 @@ _LENGTH = [
     "stop = pos + n",  # a field that overruns `end` leaves pos after it, which is checked once, after the last field
 ]
 _KEEP = ["if unknown is None:", "    unknown = []", "unknown.append(bytes(buf[start:pos]))"]
+
+
+def _begun(field: Field, space: dict[str, Any]) -> Lines:
+    """Many values from here on become a run. They come behind tags: of a packed field that is a rare form."""
+    form = field.form
+    if form is None or form.packed:
+        return []
+    space["begun_" + field.name] = partial(runs.begun, form)
+    return [
+        f"if m.{field.slot} is None and end - start >= {runs.SHORTEST}:",
+        f"    v = begun_{field.name}(buf, start, end)",
+        "    if v:",
+        f"        m.{field.slot}, pos = v",
+        "        continue",
+    ]
+
+
+def _packed(field: Field, space: dict[str, Any]) -> Lines:
+    form = field.form
+    if form is None:
+        return []
+    space["packed_" + field.name] = partial(runs.packed, form)
+    return [
+        f"if n >= {runs.SHORTEST_PACKED} and m.{field.slot} is None:",
+        f"    v = packed_{field.name}(buf, pos, stop)",
+        "    if v:",
+        f"        m.{field.slot}, pos = v, stop",
+        "        continue",
+    ]
 
 
 def _decode_message(cls: type[Message], field: Field, wide: bool, space: dict[str, Any]) -> Lines:
@@ -289,10 +319,23 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
         space["HEAD" + name] = heads(field.tag)
         space["TAG" + name] = varint(field.tag).decode("latin-1")
         space["FIELD" + name] = field
+        form = field.form
+        if form is not None:
+            space |= {"FORM" + name: form, "run": runs.encoded, "pack": scalars.pack}
         if field.packed:
-            space["pack"] = scalars.pack
-            lines = [f"v = pack(FIELD{name}, m.{field.slot})", "n = len(v)", *_add_bytes(field, name)]
-            body += [f"if m.{field.slot}:", *indent(lines)]
+            made = f"v = run(FORM{name}, m.{field.slot}) or pack(FIELD{name}, m.{field.slot})"
+            body += [f"if m.{field.slot}:", *indent([made, "n = len(v)", *_add_bytes(field, name)])]
+        elif form is not None:
+            body += [
+                f"n = 0 if m.{field.slot} is None else len(m.{field.slot})",
+                f"v = run(FORM{name}, m.{field.slot}) if n >= {runs.LEAST} else None",
+                "if v:",
+                "    whole(v)",
+                "    size += len(v)",
+                "elif n:",
+                f"    for v in m.{field.slot}:",
+                *indent(_encode_one(cls, field, name, space), 2),
+            ]
         else:
             body += _each(field, _encode_one(cls, field, name, space))
     unknown = ["v = m.unknown_fields.decode('latin-1')", "add(v)", "size += len(v)"]
@@ -380,17 +423,28 @@ def sizer(cls: type[Message]) -> Callable[..., int]:
         tag = varint_size(field.tag)
         if field.packed:
             space["pack"], space[f"FIELD_{field.number}"] = scalars.pack, field
+            space |= {"run": runs.encoded, f"FORM_{field.number}": field.form}
             lines = [f"n = {_packed_size(field)}", f"size += n + {tag} + (1 if n < 128 else vs(n))"]
             body += [f"if m.{field.slot}:", *indent(lines)]
             continue
-        body += _each(field, _size_one(cls, field, tag, space))
+        lines = _each(field, _size_one(cls, field, tag, space))
+        if field.form is not None:
+            space["Run"] = runs.Run
+            lines = [
+                f"if m.{field.slot}.__class__ is Run and m.{field.slot}.untouched:",
+                f"    size += len(m.{field.slot}.data)",
+                f"elif m.{field.slot}:",
+                *lines[1:],
+            ]
+        body += lines
     return _function(cls, "size", f"size_{_ident(cls)}(m)", [*body, "return size"], space)
 
 
 def _packed_size(field: Field) -> str:
     if field.kind.name in FIXED:
         return f"{FIXED[field.kind.name][0]} * len(m.{field.slot})"
-    return f"len(pack(FIELD_{field.number}, m.{field.slot}))"
+    held = f"m.{field.slot}"
+    return f"len(run(FORM_{field.number}, {held}) or pack(FIELD_{field.number}, {held}))"
 
 
 def _size_one(cls: type[Message], field: Field, tag: int, space: dict[str, Any]) -> Lines:
@@ -405,7 +459,8 @@ def _size_one(cls: type[Message], field: Field, tag: int, space: dict[str, Any])
         _bind(space, f"size_{_ident(child)}", partial(sizer, child))
         return [f"n = size_{_ident(child)}(v)", counted]
     if kind.wire_type == VARINT:
-        return [f"size += {tag + 1} if 0 <= v < 128 else {tag} + vs(v & {MASK64:#x})"]
+        space["index"] = index
+        return [f"size += {tag + 1} if 0 <= v < 128 else {tag} + vs(index(v) & {MASK64:#x})"]
     return [f"size += {tag + struct.calcsize(FIXED[kind.name][1])}"]
 
 

@@ -25,7 +25,8 @@ CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's mem
 # before Python 3.13 a mapping keeps a descriptor open, of which a process has few
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
 KEEPS_OPEN = not _UNTRACKED
-_LONG, _OFTEN = 1 << 16, 8  # after this many pieces of this size or more, a mapping lets go of its pages
+# after this many pieces of `_LONG` bytes or more, a mapping lets go of its pages; one of `_HUGE` bytes counts as two
+_LONG, _OFTEN, _HUGE = 1 << 16, 8, 1 << 22
 
 
 class Payload(ABC):
@@ -126,8 +127,8 @@ class FileMap(mmap.mmap):
         Reading one byte can make 2 MiB of a file count as this process's memory. What is let go comes back by itself.
         """
         if size >= _LONG and hasattr(mmap, "MADV_DONTNEED"):
-            self._left -= 1
-            if not self._left:
+            self._left -= 1 + size // _HUGE
+            if self._left <= 0:
                 self._left = _OFTEN
                 self.madvise(mmap.MADV_DONTNEED)
 

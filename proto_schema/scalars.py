@@ -1,7 +1,8 @@
 """Numbers, text and bytes between Python and the wire: the one place for ranges, NaN bits and packed lists.
 
 Decoding functions take bytes and raise DecodeError at an offset in the whole input; encoding functions raise
-TypeError or ValueError with the reason alone, and the caller adds the field's path. Long packed lists go through numpy.
+TypeError or ValueError with the reason alone, and the caller adds the field's path. All of it goes value by value;
+`runs` has what numpy does with many.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from proto_schema.payload import BytesLike, Payload, byte_view
 from proto_schema.wire import MASK64, signed, varint
 
 _FLOAT, _DOUBLE, _BITS32, _BITS64 = (struct.Struct(code) for code in ("<f", "<d", "<I", "<Q"))
-_LONG = 64  # from this many bytes or values on, numpy is faster than a loop
-_BLOCK = 1 << 16
 
 # (lowest, highest) value that a field of the kind may hold
 RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, MASK64)}
@@ -128,8 +127,6 @@ def _unpack_floats(kind: Kind, data: bytes, offset: int) -> list[float]:
 
 def varints(data: bytes, offset: int) -> list[int]:
     """Packed varints as unsigned 64-bit numbers."""
-    if len(data) >= _LONG:
-        return _varints_numpy(data, offset)
     values = []
     value = shift = start = 0
     for at, byte in enumerate(data):
@@ -146,40 +143,12 @@ def varints(data: bytes, offset: int) -> list[int]:
     return values
 
 
-def _varints_numpy(data: bytes, offset: int) -> list[int]:
-    """In blocks, so that the temporary arrays stay small: mark the last bytes, shift every byte, or them together."""
-    import numpy as np
-
-    octets = np.frombuffer(data, np.uint8)
-    stops = np.flatnonzero(octets < 128) + 1
-    starts = np.concatenate(([0], stops[:-1])) if stops.size else stops
-    long = np.flatnonzero(stops - starts > 10)
-    if long.size:
-        raise DecodeError("varint of more than 10 bytes", offset + int(starts[long[0]]))
-    last = int(stops[-1]) if stops.size else 0
-    if last != len(data):
-        reason = "varint of more than 10 bytes" if len(data) - last >= 10 else "truncated varint in a packed field"
-        raise DecodeError(reason, offset + last)
-    values: list[int] = []
-    for first in range(0, len(stops), _BLOCK):
-        begin, end = starts[first : first + _BLOCK], stops[first : first + _BLOCK]
-        block = octets[begin[0] : end[-1]].astype(np.uint64) & np.uint64(127)
-        place = np.arange(block.size) - np.repeat(begin - begin[0], end - begin)
-        block <<= (place * 7).astype(np.uint64)
-        values += np.bitwise_or.reduceat(block, begin - begin[0]).tolist()
-    return values
-
-
 def pack(field: Field, values: Sequence[Any]) -> bytes:
     """The body of a packed field. TypeError or ValueError for what the field cannot hold."""
     if field.kind is FLOAT:
         return _pack_floats(values)
     if field.kind is DOUBLE:
         return struct.pack(f"<{len(values)}d", *values)
-    if len(values) >= _LONG:
-        body = _pack_numpy(field, values)
-        if body is not None:
-            return body
     return b"".join([varint(checked_int(field, value) & MASK64) for value in values])
 
 
@@ -190,36 +159,6 @@ def _pack_floats(values: Sequence[Any]) -> bytes:
     except OverflowError:  # a value beyond float32
         pass
     return b"".join([float_to_bytes(value) for value in values])
-
-
-def _pack_numpy(field: Field, values: Sequence[Any]) -> bytes | None:
-    """None where the values are not all integers in range: then the loop finds the one to blame."""
-    import numpy as np
-
-    array = np.array(values)
-    if array.ndim != 1 or array.dtype.kind not in "iub":
-        return None
-    lowest, highest = RANGES[field.kind.name]
-    if not lowest <= int(array.min()) <= int(array.max()) <= highest:
-        return None
-    bits = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64).view(np.uint64)
-    parts = [_pack_block(bits[first : first + _BLOCK]) for first in range(0, bits.size, _BLOCK)]
-    return b"".join(parts)
-
-
-def _pack_block(bits: Any) -> bytes:
-    import numpy as np
-
-    sizes = np.ones(bits.size, np.int64)
-    for power in range(7, 64, 7):
-        sizes += bits >= np.uint64(1 << power)
-    stops = np.cumsum(sizes)
-    place = np.arange(stops[-1]) - np.repeat(stops - sizes, sizes)
-    octets = (np.repeat(bits, sizes) >> (place * 7).astype(np.uint64)).astype(np.uint8) & 127
-    octets |= 128
-    octets[stops - 1] &= 127
-    body: bytes = octets.tobytes()
-    return body
 
 
 READ_FLOAT: dict[str, Callable[[bytes], float]] = {"float": float_from_bytes, "double": double_from_bytes}

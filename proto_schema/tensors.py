@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from proto_schema.dtypes import MOST_ELEMENTS, DType, by_numpy_name, dtype_of, element_count
 from proto_schema.errors import DecodeError
+from proto_schema.fields import numbers
 from proto_schema.minifloat import FORMATS, Format, bfloat16_codes, codes, float8e8m0_codes
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import BytesLike, LazyPayload, byte_view, contiguous, nbytes
@@ -154,8 +155,9 @@ def _raw(tensor: TensorProto, row: DType, count: int, base_dir: str | PathLike[s
     return contiguous(tensor.raw_data)
 
 
-def _typed(tensor: TensorProto, row: DType, count: int) -> list[Any]:
-    values: list[Any] = getattr(tensor, row.field)
+def _typed(tensor: TensorProto, row: DType, count: int) -> Any:
+    """The entries of the field for that type, as a list or an array."""
+    values = numbers(tensor, row.field)
     if len(values) != count:
         needs = f"{row.name} {tensor.dims} needs {count}"
         raise DecodeError(
@@ -173,7 +175,7 @@ def _typed_codes(tensor: TensorProto, row: DType, count: int) -> Array:
     return found & 0x3F if row.bits == 6 else found
 
 
-def _as_codes(values: list[Any], dtype: npt.DTypeLike) -> Array:
+def _as_codes(values: Any, dtype: npt.DTypeLike) -> Array:
     return np.array(values, np.int32).astype(dtype)
 
 

@@ -68,8 +68,8 @@ def _rules(folder: str, tests: str = "*") -> Room:
 ROOMS = {
     # proto_schema
     "codec": _room(
-        "proto_schema/{wire,scalars,generate,interpret,codec,fields,onnx,errors,collection}",
-        "proto_schema/{wire,malformed,messages,schema,payload,tensors,files,differential}",
+        "proto_schema/{wire,scalars,runs,generate,interpret,codec,fields,onnx,errors,collection}",
+        "proto_schema/{wire,runs,malformed,messages,schema,payload,tensors,files,differential}",
         "proto_schema/vulnerabilities",
         "proto_schema/generate",
         r"mutated\[[1-7]|budget_bounds|linear_time|stay_resident",

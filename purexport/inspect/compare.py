@@ -26,6 +26,7 @@ from proto_schema.fields import MESSAGE, Field, Message
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.payload import BytesLike, chunks, nbytes, went_past
+from proto_schema.runs import Run
 from purexport.inspect.align import aligned
 from purexport.inspect.elements import Bytes
 from purexport.inspect.locate import locate
@@ -367,11 +368,14 @@ def _summary(message: Message) -> str:
     return _shown(message)
 
 
+_MOST = 60  # characters of a value
+
+
 def _shown(value: Any) -> str:
     if value is None or value == []:
         return "nothing"
-    text = ascii(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    text = ascii(value.first(_MOST) if isinstance(value, Run) else value)
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
 
 def _bytes(a: Bytes, b: Bytes) -> Iterator[Difference]:

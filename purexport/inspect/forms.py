@@ -19,6 +19,7 @@ from proto_schema.external import tensors
 from proto_schema.fields import Field
 from proto_schema.onnx import TensorProto
 from proto_schema.owned import files_of
+from proto_schema.runs import packed
 from proto_schema.scalars import enum_values, from_varint, pack, unpack
 from proto_schema.wire import (
     EGROUP,
@@ -129,7 +130,8 @@ def _of_value(source: Bytes, element: Element, field: Field | None) -> Iterator[
         yield Finding(FORM, element.start, element.path, "an empty packed list: readers drop it")
     elif element.packed and field.kind.name not in ("float", "double"):
         try:
-            same = pack(field, unpack(field.kind, bytes(data), element.body)) == data
+            short = field.form is not None and packed(field.form, data, 0, len(data)) is not None
+            same = short or pack(field, unpack(field.kind, bytes(data), element.body)) == data
         except ps.DecodeError as error:
             yield Finding(REFUSED, error.offset or element.body, element.path, error.reason)
             return

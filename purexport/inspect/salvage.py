@@ -36,6 +36,7 @@ from proto_schema.onnx import (
 )
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
+from proto_schema.runs import packed
 from proto_schema.scalars import unpack
 from proto_schema.sniff import what_it_is
 from proto_schema.transfers import as_text
@@ -318,7 +319,9 @@ class _Keeper:
                 whole = self.found.first_bad < 0
                 return whole or all(inner.field is not None for inner in self.source.children(child))
             if child.field is not None and child.packed:
-                unpack(child.field.kind, bytes(self.source.view[child.body : child.stop]), child.body)
+                data = self.source.view[child.body : child.stop]
+                if child.field.form is None or packed(child.field.form, data, 0, len(data)) is None:
+                    unpack(child.field.kind, bytes(data), child.body)
         except DecodeError:
             return False
         return True

@@ -14,6 +14,7 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.errors import DecodeError
 from proto_schema.fields import BYTES, FLOAT, PAYLOAD, STRING, Message
 from proto_schema.onnx import NodeProto, SparseTensorProto, TensorProto
+from proto_schema.runs import packed
 from proto_schema.scalars import READ_FLOAT, from_varint, unpack
 from proto_schema.wire import LEN, VARINT, read_varint
 from purexport.inspect.elements import WIDTHS, Bytes, Element
@@ -46,7 +47,10 @@ def value_of(source: Bytes, element: Element, limit: int | None = LIMIT) -> Any:
             return data.decode()
         except UnicodeDecodeError:
             return data
-    return unpack(field.kind, data, element.body) if element.wire_type == LEN else READ_FLOAT[field.kind.name](data)
+    if element.wire_type != LEN:
+        return READ_FLOAT[field.kind.name](data)
+    run = None if field.form is None else packed(field.form, data, 0, len(data))
+    return unpack(field.kind, data, element.body) if run is None else run.values()
 
 
 def items(source: Bytes, element: Element) -> Iterator[Element]:
