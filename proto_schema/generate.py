@@ -327,14 +327,14 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
             body += [f"if m.{field.slot}:", *indent([made, "n = len(v)", *_add_bytes(field, name)])]
         elif form is not None:
             body += [
-                f"n = 0 if m.{field.slot} is None else len(m.{field.slot})",
-                f"v = run(FORM{name}, m.{field.slot}) if n >= {runs.LEAST} else None",
-                "if v:",
-                "    whole(v)",
-                "    size += len(v)",
-                "elif n:",
-                f"    for v in m.{field.slot}:",
-                *indent(_encode_one(cls, field, name, space), 2),
+                f"if m.{field.slot}:",
+                f"    v = run(FORM{name}, m.{field.slot}) if len(m.{field.slot}) >= {runs.LEAST} else None",
+                "    if v is None:",
+                f"        for v in m.{field.slot}:",
+                *indent(_encode_one(cls, field, name, space), 3),
+                "    else:",
+                "        whole(v)",
+                "        size += len(v)",
             ]
         else:
             body += _each(field, _encode_one(cls, field, name, space))
