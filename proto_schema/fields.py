@@ -273,6 +273,7 @@ class Message(metaclass=MessageType):
     __slots__ = ("unknown_fields",)
     FIELDS: ClassVar[tuple[Field, ...]]
     NOTES: ClassVar[tuple[str, ...]] = ()  # slots beside the fields, which go along with copies; unset until used
+    ALIKE: ClassVar[bool] = False  # whether files hold many of these with the same few bytes: they are decoded once
     unknown_fields: bytes
 
     if not TYPE_CHECKING:  # for type checkers dataclass_transform makes the signature from the annotations
@@ -411,7 +412,9 @@ class Message(metaclass=MessageType):
         return drawn
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.startswith("_") and name not in ("FIELDS", "NOTES")]
+        return [
+            name for name in super().__dir__() if not name.startswith("_") and name not in ("ALIKE", "FIELDS", "NOTES")
+        ]
 
 
 def message_class(owner: type[Message], field: Field) -> type[Message]:

@@ -31,6 +31,7 @@ from proto_schema.interpret import footprint
 from proto_schema.wire import LEN, MASK64, VARINT, read_length, read_tag, read_varint, skip, varint, varint_size
 
 WINDOW, SPAN = 4096, 1 << 14
+SHORT, SEEN = 64, 4096  # messages of so many bytes at most are remembered while a file is decoded, so many of them
 SMALL = 1024  # bytes objects of up to this size are joined with what surrounds them
 Lines = list[str]
 FIXED = {"float": (4, "<f"), "double": (8, "<d")}
@@ -262,9 +263,44 @@ def _decode_message(cls: type[Message], field: Field, wide: bool, space: dict[st
             f"    c = {name}_wide(view, buf, pos, stop, 0, budget, depth - 1{held})",
         ]
         value = "c"
+    elif field.repeated and child.ALIKE:
+        lines += _decode_alike(child, f"{name}(view, buf, pos, stop, base, budget, depth - 1)", space)
+        value = "c"
     else:
         value = f"{name}(view, buf, pos, stop, base, budget, depth - 1{held})"
     return lines + _assign(cls, field, value)
+
+
+def _decode_alike(child: type[Message], decoded: str, space: dict[str, Any]) -> Lines:
+    """Short bytes that were there before become another message with the same values.
+
+    Not those with messages or unknown fields inside; nor with lists of floats, since each NaN is an object of its own.
+    """
+    space |= {"twin": twin(child), _ident(child): child}
+    shared = [f for f in child.FIELDS if f.kind is MESSAGE or (f.repeated and f.kind.name in FIXED)]
+    plain = " is ".join([f"c.{f.slot}" for f in shared] + ["None"])
+    return [
+        f"k = buf[pos:stop] if n <= {SHORT} else None",
+        "c = budget.seen.get(k)",
+        f"if c.__class__ is {_ident(child)}:",
+        "    c = twin(c, budget)",
+        "else:",
+        f"    c = {decoded}",
+        f"    if k and {plain} and id(c) not in budget.unknown and len(budget.seen) < {SEEN}:",
+        "        budget.seen[k] = c",
+    ]
+
+
+@cache
+def twin(cls: type[Message]) -> Callable[..., Any]:
+    """The function that makes a message of the same values as one without messages inside; lists are its own."""
+    body = [f"budget.left -= {footprint(cls)}", "if budget.left < 0:", "    raise Malformed", "m = new(cls)"]
+    for field in cls.FIELDS:
+        value = "None" if field.kind is MESSAGE else f"c.{field.slot} and [*c.{field.slot}]"
+        body.append(_put(cls, field.slot, value if field.repeated or value == "None" else f"c.{field.slot}"))
+    body += [_put(cls, "unknown_fields", "b''"), "return m"]
+    space = {"Malformed": MalformedError, "new": cls.__new__, "cls": cls, "put": object.__setattr__}
+    return _function(cls, "twin", f"twin_{_ident(cls)}(c, budget)", body, space)
 
 
 def _decode_bytes(cls: type[Message], field: Field, wide: bool) -> Lines:

@@ -35,14 +35,16 @@ def footprint(cls: type[Message]) -> int:
 class Allowance:
     """Of one decoding: the bytes of memory that objects may still take, and what is known only at its end.
 
-    `noted` holds the messages that can carry notes, `unknown` the unknown fields of messages by their identity.
+    `noted` holds the messages that can carry notes, `unknown` the unknown fields of messages by their identity, and
+    `seen` short messages of which there may be more, by their bytes.
     """
 
-    __slots__ = ("left", "noted", "unknown")
+    __slots__ = ("left", "noted", "seen", "unknown")
 
     def __init__(self, left: int) -> None:
         self.left = left
         self.noted: list[Message] = []
+        self.seen: dict[bytes, Message] = {}
         self.unknown: dict[int, tuple[Message, list[bytes]]] = {}
 
     def keep(self, message: Message, pieces: list[bytes]) -> None:

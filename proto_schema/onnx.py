@@ -62,6 +62,8 @@ class OperatorStatus(Enum):
 class AttributeProto(Message):
     """A named constant of a node: exactly one value field, which `type` names."""
 
+    ALIKE = True
+
     class AttributeType(Enum):
         UNDEFINED = 0
         FLOAT = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import copy
 import linecache
+import math
 import pickle
 import re
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 import proto_schema as ps
-from proto_schema import codec
+from proto_schema import codec, generate, interpret
+from proto_schema.fields import MESSAGE
 
 NODE = b"\n\x01x\x12\x01y\x22\x04Relu"
 
@@ -402,3 +404,66 @@ def test_html_escapes_what_a_file_says() -> None:
 def test_dir_shows_fields_and_methods() -> None:
     assert {"op_type", "input", "ByteSize"} <= {*dir(relu())} and not [name for name in dir(relu()) if name[0] == "_"]
     assert dir(ps) == sorted({*ps.__all__})
+
+
+# (what it shows, attribute): two that are alike are decoded once, and have nothing in common afterwards
+ALIKE = [
+    ("ints", ps.AttributeProto(name="pads", ints=[1, 1], type=7)),
+    ("strings", ps.AttributeProto(name="s", strings=[b"a", b"b"], type=8)),
+    ("floats with a NaN", ps.AttributeProto(name="f", floats=[math.nan, 1.0], type=6)),
+    ("a number", ps.AttributeProto(name="axis", i=-1, type=2)),
+    ("a tensor", ps.AttributeProto(name="t", t=ps.TensorProto(dims=[1], data_type=1), type=4)),
+    ("graphs", ps.AttributeProto(name="g", graphs=[ps.GraphProto(name="g")], type=10)),
+    ("unknown fields", ps.AttributeProto.FromString(bytes.fromhex("0a01754003a00601"))),
+    ("an unknown value of an enum", ps.AttributeProto.FromString(bytes.fromhex("0a0161a00163"))),
+    ("nothing", ps.AttributeProto()),
+]
+
+
+@pytest.mark.parametrize("attribute", [row[1] for row in ALIKE], ids=[row[0] for row in ALIKE])
+def test_attributes_that_are_alike_are_apart(attribute: ps.AttributeProto) -> None:
+    node = ps.NodeProto(attribute=[attribute] * 3)
+    data = node.SerializeToString()
+    read = ps.NodeProto.FromString(data)
+    assert read.SerializeToString() == data
+    first, second, third = read.attribute
+    expected = second.SerializeToString()
+    if attribute.floats:
+        assert first != second  # lists with a NaN are equal only to themselves
+    else:
+        assert first == second == third == attribute
+    for field in ps.AttributeProto.FIELDS:
+        mine, other = getattr(first, field.name), getattr(second, field.name)
+        if field.repeated:
+            assert mine is not other
+            mine.clear()
+        elif field.kind is MESSAGE and mine is not None:
+            assert mine is not other
+            mine.Clear()
+    first.name, first.unknown_fields = "changed", b""
+    assert second.SerializeToString() == third.SerializeToString() == expected
+
+
+def test_attributes_that_are_alike_count_for_the_budget() -> None:
+    """Each of them, as in the interpreter; and few are remembered, however many there are."""
+    node = ps.NodeProto(attribute=[ps.AttributeProto(name="axis", i=1)] * 9)
+    data = node.SerializeToString()
+    enough = interpret.footprint(ps.NodeProto) + 9 * interpret.footprint(ps.AttributeProto)
+    for spare in (0, -1):
+        budgets = [interpret.Allowance(enough + spare) for _ in range(2)]
+        routes = [
+            lambda budget: interpret.decode(ps.NodeProto, memoryview(data), 0, len(data), budget),
+            lambda budget: generate.decoder(ps.NodeProto, False)(memoryview(data), data, 0, len(data), 0, budget, 9),
+        ]
+        for route, budget in zip(routes, budgets, strict=True):
+            if spare < 0:
+                with pytest.raises((ps.DecodeError, generate.MalformedError)):
+                    route(budget)
+            else:
+                assert route(budget) == node
+                assert budget.left == 0
+    many = ps.NodeProto(attribute=[ps.AttributeProto(i=at) for at in range(generate.SEEN + 100)]).SerializeToString()
+    budget = interpret.Allowance(1 << 30)
+    found = generate.decoder(ps.NodeProto, False)(memoryview(many), many, 0, len(many), 0, budget, 9)
+    assert len(budget.seen) == generate.SEEN
+    assert found.SerializeToString() == many
