@@ -195,15 +195,15 @@ def test_the_runtime_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = NETWORKS["mixer"]
     real = file_values.all_values
 
-    def wrong(file: ps.ModelProto, feed: Any) -> Any:
-        found = real(file, feed)
+    def wrong(file: ps.ModelProto, feed: Any, **more: Any) -> Any:
+        found = real(file, feed, **more)
         for name in found.values:
             if "Gelu" in name or name in ("output", "head/Gemm_output"):
                 found.values[name] = found.values[name] + 1
         return found
 
-    def outputs(*given: Any) -> Any:
-        found = file_values.outputs_of(*given)
+    def outputs(*given: Any, **more: Any) -> Any:
+        found = file_values.outputs_of(*given, **more)
         found.values = {name: value + 1 for name, value in found.values.items()}
         return found
 
@@ -219,8 +219,8 @@ def test_an_optimization_is_blamed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     model, x = NETWORKS["mixer"]
     real = file_values.outputs_of
 
-    def outputs(file: ps.ModelProto, feed: Any, by: str = "", level: str = "") -> Any:
-        found = real(file, feed, by, level)
+    def outputs(file: ps.ModelProto, feed: Any, by: str = "", level: str = "", **more: Any) -> Any:
+        found = real(file, feed, by, level, **more)
         if level not in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC"):
             found.values = {name: value + 1 for name, value in found.values.items()}
         return found

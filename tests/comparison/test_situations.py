@@ -141,13 +141,13 @@ def test_a_choice_that_no_tie_explains(monkeypatch: pytest.MonkeyPatch) -> None:
     def turned(values: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value if value.is_floating_point() else value.flip(-1) for name, value in values.items()}
 
-    def wrong(*given: Any) -> Any:
-        found = real(*given)
+    def wrong(*given: Any, **more: Any) -> Any:
+        found = real(*given, **more)
         found.values = turned(found.values)
         return found
 
-    def wrong_outputs(*given: Any) -> Any:
-        found = outputs(*given)
+    def wrong_outputs(*given: Any, **more: Any) -> Any:
+        found = outputs(*given, **more)
         found.values = turned(found.values)
         return found
 
