@@ -137,6 +137,7 @@ ROOMS = {
         "proto_schema/{compose,inliner,utils}",
         "proto_schema/bundled",
     ),
+    "ir": _room("proto_schema/ir/*", "proto_schema/{ir,simplification}", "proto_schema/bundled"),
     "simplification": _room(
         "proto_schema/simplification/*",
         "proto_schema/{simplification,negative_sizes} cli/run_and_simplify",

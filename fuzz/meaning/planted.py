@@ -19,15 +19,14 @@ import proto_schema as ps
 from fuzz.engine import outcome
 from fuzz.meaning.harness import HARNESS
 from fuzz.meaning.tools import TOOLS
-from proto_schema import compose, datafiles, printer
-from proto_schema.budget import Budget
+from proto_schema import compose, datafiles, ir, printer
 from proto_schema.conversion import rows as conversion_rows
 from proto_schema.graphs import subgraphs
 from proto_schema.inference import rows as inference_rows
 from proto_schema.inlining import engine as inlining
 from proto_schema.quantization import integers
 from proto_schema.simplification import branches, engine, merging, rewrites
-from proto_schema.simplification.draft import Draft
+from proto_schema.simplification.known import Known
 
 MOST = 4000  # graphs until a fault counts as not found
 FOUND = ("Violation", "CheckError")  # how findings begin; another exception is a fault of what is planted
@@ -49,63 +48,76 @@ def _rewrite(name: str, row: Any) -> Patch:
 # What stands for what -------------------------------------------------------------------------------------------------
 
 
-def _only_alias(draft: Draft, name: str, by: str) -> None:
-    """The fault of old: uses are counted once, and go stale when a node becomes an alias."""
-    draft.alias[name] = draft.now(by)
+def _counted_once(known: Known, node: ir.Node) -> ir.Node | None:
+    """The fault of old: readers are counted once, and a value that stands for another one gets none."""
+    value = node.input(0)
+    kept = dict(value._uses) if value is not None else {}
+    if value is not None and len(kept) > 1 and any(user is node for user, _ in kept):
+        for use in [use for use in kept if use[0] is not node]:
+            del value._uses[use]
+    try:
+        return MERGED(known, node)
+    finally:
+        if value is not None:
+            value._uses.update((use, None) for use in kept if use[0] is not node)
 
 
-def _unchanged(*_: Any) -> None:
-    """No count changes."""
+def _without_outputs(self: Known, *arguments: Any) -> None:
+    KNOWN(self, *arguments)
+    self.outputs = set()
 
 
-def _other_order(draft: Draft, node: ps.NodeProto) -> Any:
-    inner = draft.makers.get(node.input[0])
-    if inner is None or inner.op_type != "Transpose":
+def _unmasked(known: Known, node: ir.Node) -> Any:
+    data = node.input(0)
+    for mask in node.outputs[1:]:
+        if mask is not None and data is not None:
+            mask.replace_uses(data)
+    return data
+
+
+def _other_order(known: Known, node: ir.Node) -> Any:
+    inner = rewrites._inner(node, "Transpose")
+    first = None if inner is None else rewrites._perm(known, inner)
+    second = rewrites._perm(known, node)
+    if inner is None or first is None or second is None or len(first) != len(second):
         return None
-    first, second = rewrites._perm(draft, inner), rewrites._perm(draft, node)
-    if first is None or second is None or len(first) != len(second):
+    return rewrites._change(node, [inner.input(0)], {"perm": [second[axis] for axis in first]})
+
+
+def _reshaped_at_once(known: Known, node: ir.Node) -> Any:
+    inner = rewrites._inner(node, "Reshape", "Flatten", "Unsqueeze")
+    if inner is None or known.array(node.input(1)) is None:
         return None
-    return rewrites._like(node, [inner.input[0]], {"perm": [second[axis] for axis in first]})
+    return rewrites._change(node, [inner.input(0), node.input(1)], None)
 
 
-def _reshaped_at_once(draft: Draft, node: ps.NodeProto) -> Any:
-    inner = draft.makers.get(node.input[0])
-    wanted = draft.array(node.input[1])
-    if inner is None or inner.op_type not in ("Reshape", "Flatten", "Unsqueeze") or wanted is None:
-        return None
-    return rewrites._like(node, [inner.input[0], node.input[1]], None)
+def _same_dtype(self: Known, one: ir.Value, other: ir.Value) -> bool:
+    return one.dtype == other.dtype
 
 
-def _same_dtype(self: Draft, one: str, other: str) -> bool:
-    return self.dtype(one) == self.dtype(other)
-
-
-def _without_mean(draft: Draft, node: ps.NodeProto) -> ps.NodeProto | None:
-    made = MERGED(draft, node)
-    if made is not None and made.input[2]:
-        draft.set_constant(made.input[2], draft.array(made.input[2]) * 0)
+def _without_mean(known: Known, node: ir.Node) -> ir.Node | None:
+    made = MERGED(known, node)
+    shift = made.input(2) if made is not None else None
+    if shift is not None and shift.constant is not None:
+        array = ps.numpy_helper.to_array(shift.constant)
+        shift.tensor = ps.numpy_helper.from_array(array * 0, shift.name)
     return made
 
 
-def _without_attributes(self: Any, node: ps.NodeProto) -> ps.NodeProto | None:
-    if any(item.g is not None for item in node.attribute):
-        return None
-    plain = copy.copy(node)
-    plain.attribute = []
-    return EQUAL(self, plain)
+def _without_attributes(node: ir.Node) -> Any:
+    return node.op_type, node.inputs, len(node.outputs)
 
 
-def _also_defaults(self: Draft, model: ps.ModelProto, limit: int, budget: Budget) -> None:
-    DRAFT(self, model, limit, budget)
-    self.constants.update((item.name or "", item) for item in self.graph.initializer)
+def _also_defaults(value: ir.Value) -> ps.TensorProto | None:
+    return value.tensor if isinstance(value.tensor, ps.TensorProto) else None
 
 
-def _other_branch(draft: Draft, node: ps.NodeProto) -> ps.GraphProto | None:
-    chosen = CHOSEN(draft, node)
-    return None if chosen is None else next(item.g for item in node.attribute if item.g is not chosen)
+def _other_branch(known: Known, node: ir.Node) -> ir.Graph | None:
+    chosen = CHOSEN(known, node)
+    return None if chosen is None else next(body for body in node.bodies if body is not chosen)
 
 
-MERGED, EQUAL, DRAFT, CHOSEN = merging.merged, engine._Round._equal, Draft.__init__, branches._chosen
+MERGED, CHOSEN, KNOWN = merging.merged, branches._chosen, Known.__init__
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -182,25 +194,20 @@ def _next_code(values: Any, *rest: Any) -> Any:
 ENCODED = integers.encoded
 
 FAULTS: list[tuple[str, str, Patch]] = [
-    (
-        "readers are counted once, before aliases",
-        "simplify",
-        _attribute(Draft, replace=_only_alias, drop=_unchanged, take=_unchanged),
-    ),
-    ("a body's value may go", "simplify", _attribute(Draft, may_go=lambda self, name: name not in self.outputs)),
-    ("an output may go", "simplify", _attribute(Draft, may_go=lambda self, name: name not in self.captured)),
+    ("readers are counted once, before aliases", "simplify", _attribute(engine, merged=_counted_once)),
+    ("an output may go", "simplify", _attribute(Known, __init__=_without_outputs)),
     ("x + 0.0 is x", "simplify", _attribute(rewrites, math=SimpleNamespace(copysign=lambda *_: -1))),
     ("x - -0.0 is x", "simplify", _attribute(rewrites, math=SimpleNamespace(copysign=lambda *_: 1))),
     ("transposes join in the other order", "simplify", _rewrite("Transpose", _other_order)),
     ("a 0 of the second of two reshapes", "simplify", _rewrite("Reshape", _reshaped_at_once)),
     ("a slice backwards of all is all", "simplify", _rewrite("Slice", rewrites._same_shape)),
-    ("a Dropout whose mask is read", "simplify", _rewrite("Dropout", lambda draft, node: node.input[0])),
-    ("the first is the largest", "simplify", _rewrite("Max", lambda draft, node: node.input[0])),
-    ("a shape is not compared", "simplify", _attribute(Draft, same_type=_same_dtype)),
+    ("a Dropout whose mask is read", "simplify", _rewrite("Dropout", _unmasked)),
+    ("the first is the largest", "simplify", _rewrite("Max", rewrites._identity)),
+    ("a shape is not compared", "simplify", _attribute(Known, same_type=_same_dtype)),
     ("a normalization loses its shift", "simplify", _attribute(engine, merged=_without_mean)),
     ("the output axis of ConvTranspose", "simplify", _attribute(merging, _OUTPUT_AXIS={"Conv": 0, "ConvTranspose": 0})),
-    ("equal nodes with other attributes", "simplify", _attribute(engine._Round, _equal=_without_attributes)),
-    ("a default of an input is a constant", "simplify", _attribute(Draft, __init__=_also_defaults)),
+    ("equal nodes with other attributes", "simplify", _attribute(engine, _key=_without_attributes)),
+    ("a default of an input is a constant", "simplify", _attribute(ir.Value, constant=property(_also_defaults))),
     ("the branch that does not run", "simplify", _attribute(branches, _chosen=_other_branch)),
     ("a body's outer values in a part", "extract and merge", _attribute(subgraphs, free_names=_own_inputs)),
     ("joined values in another order", "extract and merge", _attribute(compose, _connected=_rotated)),

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
 from proto_schema.conversion.drafts import Refusal
-from proto_schema.conversion.recorded import opset_of
 from proto_schema.graphs.calls import callable_functions, callee
 from proto_schema.inference.site import misform
+from proto_schema.ir.inferred import opset_of
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 _READ_BY_NOBODY = "consumed_inputs"  # required below opset 6, where files leave it out

@@ -26,7 +26,6 @@ from proto_schema.attributes import make_attribute
 from proto_schema.conversion import narrowing, rows, steps
 from proto_schema.conversion.drafts import ConversionError, Draft, ParameterError, Refusal, RefusedError, Value, listed
 from proto_schema.conversion.messages import attribute_of, note_uses, note_uses_of, plain_value, remove, rename
-from proto_schema.conversion.recorded import Recorder, frame_type, opset_of, sharing
 from proto_schema.conversion.writer import Writer
 from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.calls import callee, function_id
@@ -34,6 +33,7 @@ from proto_schema.inference import rows as inference
 from proto_schema.inference.site import ABSENT, Misfit, Site
 from proto_schema.inference.types import Tensor, Type, from_proto
 from proto_schema.inference.walk import Values, stored_content
+from proto_schema.ir.inferred import Recorder, frame_type, opset_of, sharing
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
 

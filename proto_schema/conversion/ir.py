@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 from proto_schema.conversion.drafts import ConversionError
 from proto_schema.conversion.inlining import Inliner
-from proto_schema.conversion.recorded import Recorder
 from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.calls import function_id
+from proto_schema.ir.inferred import Recorder
 from proto_schema.onnx import (
     GraphProto,
     ModelProto,

@@ -1,64 +1,52 @@
-"""If whose condition is known: the nodes of the branch that runs take its place.
-
-The values of the branch are named anew, because the other branch and what surrounds it may have the same names.
-"""
+"""If whose condition is known: the nodes of the branch that runs take its place."""
 
 from __future__ import annotations
 
-import copy
-from collections import ChainMap, Counter
+from collections import Counter
 
-from proto_schema.graphs.names import defined, rename_graph
-from proto_schema.helper import make_node
-from proto_schema.onnx import GraphProto, NodeProto
-from proto_schema.simplification.draft import Draft
+from proto_schema.ir import Graph, Node
+from proto_schema.onnx import TensorProto
+from proto_schema.simplification.known import Known
 
 
-def spliced(draft: Draft) -> int:
+def spliced(known: Known) -> int:
     """Put the branches that run into the graph; how many there were."""
-    nodes: list[NodeProto] = []
     count = 0
-    for node in draft.graph.node:
-        branch = _chosen(draft, node)
-        if branch is None:
-            nodes.append(node)
-        else:
-            nodes += _inlined(draft, node, branch)
+    for node in known.graph.nodes:
+        branch = _chosen(known, node)
+        if branch is not None:
+            _inline(known, node, branch)
             count += 1
-    if count:
-        draft.graph.node = nodes
     return count
 
 
-def _chosen(draft: Draft, node: NodeProto) -> GraphProto | None:
-    if node.op_type != "If" or node.domain or ("", "If", node.overload or "") in draft.functions or not node.input:
+def _chosen(known: Known, node: Node) -> Graph | None:
+    if node.op_type != "If" or node.domain or ("", "If", node.overload) in known.functions:
         return None
-    condition = draft.array(node.input[0])
+    condition = known.array(node.input(0))
     if condition is None or condition.size != 1:
         return None
-    wanted = "then_branch" if condition.reshape(()).item() else "else_branch"
-    found = next((item.g for item in node.attribute if item.name == wanted), None)
-    if found is None or found.sparse_initializer or found.quantization_annotation:
+    found = node.attributes.get("then_branch" if condition.reshape(()).item() else "else_branch")
+    if not isinstance(found, Graph) or found.annotations or len(found.outputs) < len(node.outputs):
         return None
-    return found if len(found.output) >= len(node.output) else None
+    return found if all(isinstance(value.tensor, TensorProto) for value in found.initializers) else None
 
 
-def _inlined(draft: Draft, node: NodeProto, branch: GraphProto) -> list[NodeProto]:
-    made = copy.copy(branch)
-    made.node = [copy.deepcopy(inner) for inner in branch.node]
-    made.initializer = [copy.copy(tensor) for tensor in branch.initializer]
-    made.output = [copy.copy(item) for item in branch.output]
-    made.value_info = [copy.copy(item) for item in branch.value_info]
-    by_nodes = {name for inner in branch.node for name in inner.output}
-    asked = Counter(item.name or "" for item in branch.output)
-    # a result that one node makes for one output has its name from now on; the others are copied
-    pairs = [(item.name or "", name) for item, name in zip(branch.output, node.output, strict=False) if name]
-    names = {inner: outer for inner, outer in pairs if inner in by_nodes and asked[inner] == 1}
-    names.update({name: draft.unique(name) for name in defined(branch) if name not in names})
-    rename_graph(made, ChainMap(), lambda graph: names if graph is made else {}, draft.unique)
-    constants = [make_node("Constant", [], [tensor.name or ""], value=tensor) for tensor in made.initializer]
-    copies = [
-        make_node("Identity", [names.get(inner, inner)], [outer]) for inner, outer in pairs if names.get(inner) != outer
-    ]
-    draft.graph.value_info = [*draft.graph.value_info, *made.value_info]
-    return [*constants, *made.node, *copies]
+def _inline(known: Known, node: Node, branch: Graph) -> None:
+    graph = known.graph
+    for value in branch.initializers:
+        if value.tensor is not None:
+            value.replace_uses(graph.add_initializer(value.tensor, value.name))
+    own = {value for inner in branch.nodes for value in inner.outputs}
+    asked = Counter(branch.outputs)
+    pairs = list(zip(branch.outputs, node.outputs, strict=False))
+    branch.outputs = ()
+    for inner in list(branch.nodes):
+        graph.nodes.insert(node, inner)
+    for value, result in pairs:
+        if result is None:
+            continue
+        shared = value not in own or asked[value] > 1  # which several names stand for
+        made = graph.nodes.insert(node, Node("Identity", [value])).output if shared else value
+        made.stand_for(result)
+    graph.nodes.remove(node)

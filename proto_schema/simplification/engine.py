@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from proto_schema import operators
 from proto_schema.budget import FOLDING, BudgetLike, budget_of
 from proto_schema.collection import paused_collection
-from proto_schema.graphs.names import as_text, free_names
+from proto_schema.graphs.names import as_text
 from proto_schema.graphs.order import check_order
-from proto_schema.helper import make_node
-from proto_schema.onnx import ModelProto, NodeProto
+from proto_schema.ir import Graph, Node, Value, from_message
+from proto_schema.numpy_helper import from_array
+from proto_schema.onnx import ModelProto
 from proto_schema.simplification.branches import spliced
-from proto_schema.simplification.draft import Draft
 from proto_schema.simplification.folding import RANDOM, folded
+from proto_schema.simplification.known import Known
 from proto_schema.simplification.merging import merged
 from proto_schema.simplification.proof import proven
 from proto_schema.simplification.rewrites import REWRITES
@@ -75,197 +77,158 @@ def simplified(
     if given.graph is not None:
         check_order(given.graph)
     done: Counter[str] = Counter()
-    made, spent = given, budget_of(budget, max(FOLDING, 64 * fold_bytes)).fresh()
+    work, spent = from_message(given), budget_of(budget, max(FOLDING, 64 * fold_bytes)).fresh()
+    held = set(work.graph.initializers)
     with paused_collection():
         for _ in range(_ROUNDS):
             before = done.total()
-            draft = Draft(made, fold_bytes, spent)
-            branches = spliced(draft)
+            known = Known(work, fold_bytes, spent)
+            branches = spliced(known)
             if branches:  # what is known of the graph is found anew
                 done["branches"] += branches
-                made = draft.model
                 continue
-            made = _Round(draft, done).run()
+            _Round(known, done).run()
             if done.total() == before:
                 break
+        if (given.ir_version or 0) < _TENSORS_ALONE:
+            _make_nodes(work.graph, [value for value in work.graph.initializers if value not in held])
+    made = work.to_message()
     if prove:
         proven(given, made, prove, budget)
     return Simplified(made, dict(done))
 
 
+def _make_nodes(graph: Graph, constants: Sequence[Value]) -> None:
+    """Constant nodes, before all others, instead of tensors of the file."""
+    first = next(iter(graph.nodes), None)
+    for value in constants:
+        made = graph.nodes.insert(first, Node("Constant", attributes={"value": value.tensor}))
+        made.output.stand_for(value)
+        graph.remove_initializer(value)
+
+
 class _Round:
     """One walk over the nodes, from the first to the last, and what it leaves behind."""
 
-    def __init__(self, draft: Draft, done: Counter[str]) -> None:
-        self.draft = draft
+    def __init__(self, known: Known, done: Counter[str]) -> None:
+        self.known = known
+        self.graph = known.graph
         self.done = done
-        self.kept: list[NodeProto] = []
-        self.known: dict[Hashable, NodeProto] = {}
-        self.gone: set[int] = set()  # of nodes that are part of another one now
-        self.named: dict[str, str] = {}  # values that became outputs, with the names of these
+        self.seen: dict[Hashable, Node] = {}
 
-    def run(self) -> ModelProto:
-        for node in self.draft.graph.node:
-            self._visit(self._renamed(node))
-        self.kept = [self._with_names(node) for node in self.kept if id(node) not in self.gone]
+    def run(self) -> None:
+        for node in self.graph.nodes:
+            self._visit(node)
         self._without_unused()
-        graph = self.draft.graph
-        graph.node = self.kept
-        live = {name for node in self.kept for name in free_names(node)} | self.draft.outputs
-        inputs = {item.name or "" for item in graph.input}
-        fixed = [item for item in graph.initializer if item.name in inputs]
-        constants = {name: item for name, item in self.draft.constants.items() if name in live}
-        if (self.draft.model.ir_version or 0) < _TENSORS_ALONE:
-            new = [name for name in constants if name not in self.draft.given]
-            nodes = [make_node("Constant", [], [name], value=constants.pop(name)) for name in new]
-            graph.node = self.kept = [*nodes, *self.kept]
-        graph.initializer = [*fixed, *constants.values()]
-        made = {name for node in self.kept for name in node.output}
-        graph.value_info = [item for item in graph.value_info if item.name in made]
-        return self.draft.model
 
-    def _with_names(self, node: NodeProto) -> NodeProto:
-        """The node with its inputs as they have become, and with outputs of the graph instead of what became one."""
-        node = self._renamed(node)
-        if not self.named.keys().isdisjoint(node.output):
-            node = copy.copy(node)
-            node.output = [self.named.get(name, name) for name in node.output]
-        return node
-
-    def _renamed(self, node: NodeProto) -> NodeProto:
-        """The node with its inputs as they have become. Bodies take only what keeps its name."""
-        names = [self.draft.now(name) for name in node.input]
-        if names != node.input:
-            node = copy.copy(node)
-            node.input = names
-        return node
-
-    def _visit(self, node: NodeProto) -> None:
-        draft = self.draft
-        if not draft.fits(node):
-            self._keep(node)
+    def _visit(self, node: Node) -> None:
+        known = self.known
+        if not known.fits(node):
             return
-        results = folded(draft, node)
+        results = folded(known, node)
         if results is None:
             results = self._known_content(node)
-        if results is not None and self._made_constant(node, results):
-            draft.drop(node)
+        if (results is not None and self._made_constant(node, results)) or self._rewritten(node):
             return
-        if self._rewritten(node):
-            return
-        made = merged(draft, node)
+        made = merged(known, node)
         if made is not None:
             self.done["merged"] += 1
-            self._leave(draft.makers[node.input[0]])
-            draft.drop(node)
-            draft.take(made)
+            self._stand_for(made.output, node)
             node = made
         first = self._equal(node)
         if first is not None:
             self.done["equal"] += 1
-            draft.drop(node)
-            for mine, other in zip(node.output, first.output, strict=True):
-                draft.replace(mine, other)
-            return
-        self._keep(node)
+            for mine, other in zip(node.outputs, first.outputs, strict=True):
+                if mine is not None and other is not None:
+                    mine.replace_uses(other)
+            self.graph.nodes.remove(node)
 
-    def _leave(self, node: NodeProto) -> None:
-        """Take a node out that was kept: another one does its work, and no later node may be equal to it."""
-        self.gone.add(id(node))
-        self.draft.drop(node)
-        for name in node.output:
-            self.draft.makers.pop(name, None)
+    def _stand_for(self, value: Value, node: Node) -> None:
+        """Let a value be the result of a node, which goes."""
+        result = node.output
+        value.stand_for(result)
+        if result in self.known.outputs:
+            self.known.outputs.remove(result)
+            self.known.outputs.add(value)
+        self.graph.nodes.remove(node)
 
-    def _keep(self, node: NodeProto) -> None:
-        self.kept.append(node)
-        for name in node.output:
-            if name:
-                self.draft.makers[name] = node
-
-    def _known_content(self, node: NodeProto) -> dict[str, Any] | None:
+    def _known_content(self, node: Node) -> dict[Value, Any] | None:
         """What inference knows of the results, as of the Shape of a tensor with static sizes."""
-        if node.domain or node.op_type in RANDOM or any(item.g is not None for item in node.attribute):
+        if node.domain or node.op_type in RANDOM or node.bodies:
             return None
-        found = {name: self.draft.array(name) for name in node.output if name}
+        found = {value: self.known.array(value) for value in node.outputs if value is not None}
         return None if not found or any(array is None for array in found.values()) else found
 
-    def _made_constant(self, node: NodeProto, results: Mapping[str, Any]) -> bool:
+    def _made_constant(self, node: Node, results: Mapping[Value, Any]) -> bool:
         """Tensors of the file instead of a node; a Constant for an output, which a node must make."""
-        if node.op_type == "Constant" and not self.draft.outputs.isdisjoint(node.output):
+        known, graph = self.known, self.graph
+        if node.op_type == "Constant" and not known.outputs.isdisjoint(results):
             return False
         constant = node.op_type == "Constant" and not node.domain
-        old = constant and (self.draft.model.ir_version or 0) < _TENSORS_ALONE
+        old = constant and (known.model.message.ir_version or 0) < _TENSORS_ALONE
         self.done["constants" if constant else "folded"] += not old  # which becomes a Constant again
-        for name, array in results.items():
-            if name in self.draft.outputs:
-                self.draft.set_constant(name, array)
-                value = self.draft.constants.pop(name)
-                self.kept.append(make_node("Constant", [], [name], name=node.name or None, value=value))
+        for value, array in results.items():
+            tensor = from_array(np.ascontiguousarray(array).reshape(array.shape), value.name)
+            if value in known.outputs:
+                made = graph.nodes.insert(node, Node("Constant", attributes={"value": tensor}, name=node.name)).output
+                made.stand_for(value)
+                known.outputs.add(made)
             else:
-                self.draft.set_constant(name, array)
+                made = graph.add_initializer(tensor, value.name)
+                value.replace_uses(made)
+            known.hold(made, array)
+        graph.nodes.remove(node)
         return True
 
-    def _rewritten(self, node: NodeProto) -> bool:
-        draft = self.draft
-        row = REWRITES.get(node.op_type or "") if not node.domain and node.input and node.input[0] else None
-        if row is None or (node.domain or "", node.op_type or "", node.overload or "") in draft.functions:
+    def _rewritten(self, node: Node) -> bool:
+        known = self.known
+        row = REWRITES.get(node.op_type) if not node.domain and node.input(0) is not None else None
+        if row is None or known.calls_function(node) or not node.outputs or node.outputs[0] is None:
             return False
-        found = row(draft, node)
-        if found is None:
-            return False
-        if isinstance(found, NodeProto):
+        found, result = row(known, node), node.output
+        if isinstance(found, Value):
+            plain = node.op_type in ("Identity", "Dropout")  # whose results have the type of their input by definition
+            if not plain and not known.same_type(found, result):
+                return False
+            if result not in known.outputs:
+                result.replace_uses(found)
+                self.graph.nodes.remove(node)
+            elif found.producer is not None and found not in known.outputs:
+                self._stand_for(found, node)
+            else:
+                return False
+            self.done["identities"] += 1
+        elif found:
             self.done["cancelled"] += 1
-            draft.drop(node)
-            draft.take(found)
-            self._keep(found)
-            return True
-        found, result = draft.now(found), node.output[0]
-        plain = node.op_type in ("Identity", "Dropout")  # whose results have the type of their input by definition
-        if not plain and not draft.same_type(found, result):
-            return False
-        if draft.may_go(result):
-            draft.drop(node)
-            draft.replace(result, found)
-        elif self._takes_name(found, result):
-            draft.drop(node)
-            draft.replace(found, result)
-        else:
-            return False
-        self.done["identities"] += 1
-        return True
+        return bool(found)
 
-    def _takes_name(self, found: str, result: str) -> bool:
-        """Let the node that makes `found` make the output `result` instead, if nothing else asks for `found`."""
-        maker = self.draft.makers.get(found)
-        if maker is None or result in self.draft.captured or not self.draft.may_go(found):
-            return False
-        self.named[found] = result
-        self.draft.makers[result] = maker
-        return True
-
-    def _equal(self, node: NodeProto) -> NodeProto | None:
+    def _equal(self, node: Node) -> Node | None:
         """An earlier node that computes the same."""
-        draft = self.draft
-        if node.domain or node.op_type in RANDOM or not all(draft.may_go(name) for name in node.output if name):
+        if node.domain or node.op_type in RANDOM or node.bodies or not all(node.outputs):
             return None
-        if any(item.g is not None or item.ref_attr_name for item in node.attribute) or not all(node.output):
+        if not self.known.outputs.isdisjoint(node.outputs) or operators.schema(node.op_type, self.known.opset) is None:
             return None
-        if operators.schema(node.op_type or "", draft.opset) is None:
+        if any(row.ref_attr_name for row in node.attributes.messages()):
             return None
-        attributes = tuple(sorted((as_text(item.name), item.SerializeToString()) for item in node.attribute))
-        key = (node.op_type, tuple(node.input), len(node.output), attributes)
-        first = self.known.setdefault(key, node)
-        if id(first) in self.gone:
-            first = self.known[key] = node
+        first = self.seen.setdefault(_key(node), node)
+        if first.graph is None or _key(first) != _key(node):  # it went, or is another one now
+            first = self.seen[_key(node)] = node
         return None if first is node else first
 
     def _without_unused(self) -> None:
-        live = set(self.draft.outputs)
-        kept = []
-        for node in reversed(self.kept):
-            if live.isdisjoint(node.output):
+        graph = self.graph
+        for node in reversed(graph.nodes):
+            if not any(value is not None and value.uses for value in node.outputs):
                 self.done["unused"] += 1
-                continue
-            live.update(free_names(node))
-            kept.append(node)
-        self.kept = kept[::-1]
+                graph.nodes.remove(node)
+        kept = {value for annotation in graph.annotations for value in annotation.parameters.values()}
+        for value in list(graph.initializers):
+            if not value.uses and not value.is_input and value not in kept:
+                graph.remove_initializer(value)
+
+
+def _key(node: Node) -> Hashable:
+    """What nodes that compute the same have in common."""
+    rows = node.attributes.messages()
+    attributes = tuple(sorted((as_text(row.name), row.SerializeToString()) for row in rows))
+    return node.op_type, node.inputs, len(node.outputs), attributes

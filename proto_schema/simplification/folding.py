@@ -10,10 +10,12 @@ from typing import Any
 
 from proto_schema.budget import ExceededError
 from proto_schema.compute.costs import weight
+from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.ir import Node, Value
 from proto_schema.onnx import NodeProto
 from proto_schema.reference.evaluator import ReferenceEvaluator
 from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
-from proto_schema.simplification.draft import PLAIN, Draft
+from proto_schema.simplification.known import PLAIN, Known
 
 RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -22,35 +24,40 @@ KEPT = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"}
 """Folding these would undo a quantization."""
 
 
-def folded(draft: Draft, node: NodeProto) -> dict[str, Any] | None:
-    """The results of a node by name; None where it is no work on small constants, or past the budget."""
-    if node.domain or node.op_type in RANDOM | KEPT or any(item.g is not None for item in node.attribute):
+def folded(known: Known, node: Node) -> dict[Value, Any] | None:
+    """The results of a node; None where it is no work on small constants, or past the budget."""
+    if node.domain or node.op_type in RANDOM | KEPT or node.bodies or known.calls_function(node):
         return None
-    if (node.domain or "", node.op_type or "", node.overload or "") in draft.functions:
-        return None
-    names = [name for name in node.output if name]
-    for name in names:
-        sizes = draft.sizes(name)
-        if sizes is None or draft.dtype(name) not in PLAIN or draft.nbytes(draft.dtype(name), sizes) > draft.limit:
+    results = {f"output_{place}": value for place, value in enumerate(node.outputs) if value is not None}
+    for value in results.values():
+        if value.sizes is None or value.dtype not in PLAIN:
+            return None
+        if DTYPES[value.dtype].nbytes(element_count(value.sizes)) > known.limit:
             return None
     feed = {}
-    for name in node.input:
-        if name:
-            array = draft.array(name)
-            if array is None or draft.dtype(name) not in PLAIN:
+    for place, item in enumerate(node.inputs):
+        if item is not None:
+            array = known.array(item)
+            if array is None or item.dtype not in PLAIN:
                 return None
-            feed[name] = array
+            feed[f"input_{place}"] = array
+    written = NodeProto(
+        op_type=node.op_type,
+        input=["" if item is None else f"input_{place}" for place, item in enumerate(node.inputs)],
+        output=["" if value is None else f"output_{place}" for place, value in enumerate(node.outputs)],
+        attribute=node.attributes.messages(),
+    )
     # a constant is in the file already
-    budget = draft.budget if node.op_type != "Constant" else draft.budget.fresh()
+    budget = known.budget if node.op_type != "Constant" else known.budget.fresh()
     try:
-        found = ReferenceEvaluator(node, draft.opsets).run(names, feed, budget=budget)
-        results = dict(zip(names, found, strict=True))
-        if any(getattr(array, "shape", None) != draft.sizes(name) for name, array in results.items()):
+        found = ReferenceEvaluator(written, known.opsets).run(list(results), feed, budget=budget)
+        made = dict(zip(results.values(), found, strict=True))
+        if any(getattr(array, "shape", None) != value.sizes for value, array in made.items()):
             return None
-        if any(weight(array) > draft.limit for array in results.values() if array.dtype == object):
+        if any(weight(array) > known.limit for array in found if array.dtype == object):
             return None  # texts, whose lengths the shapes do not tell
         if node.op_type != "Constant":  # only as much may be new as the budget has
-            draft.budget.hold(max(0, sum(map(weight, found)) - sum(map(weight, feed.values()))))
+            known.budget.hold(max(0, sum(map(weight, found)) - sum(map(weight, feed.values()))))
     except (EvaluationError, UnsupportedOperatorError, ExceededError):
         return None  # the node fails when the model runs, is not cheap, or nothing here computes it: it stays
-    return results
+    return made

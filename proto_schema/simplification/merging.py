@@ -8,7 +8,6 @@ read and scaled when the model is written, so the sources must stay as they are 
 
 from __future__ import annotations
 
-import copy
 from math import prod
 from typing import Any
 
@@ -17,32 +16,35 @@ import numpy as np
 from proto_schema.datafiles import expected_size
 from proto_schema.derived.scaled import ScaledPayload
 from proto_schema.derived.source import source_of
-from proto_schema.onnx import NodeProto, TensorProto
-from proto_schema.simplification.draft import Draft
+from proto_schema.ir import Node, Value
+from proto_schema.numpy_helper import from_array
+from proto_schema.onnx import TensorProto
+from proto_schema.simplification.known import Known
 
 _FLOATS = (1, 11)  # FLOAT and DOUBLE
 _OUTPUT_AXIS = {"Conv": 0, "ConvTranspose": 1}  # of the weight
 _STATISTICS = 1 << 24  # bytes of a number for each channel; no convolution has so many channels
 
 
-def merged(draft: Draft, node: NodeProto) -> NodeProto | None:
-    """A convolution that takes the place of a BatchNormalization; None where the two do not merge."""
-    if node.domain or node.op_type != "BatchNormalization" or any(node.output[1:]):
+def merged(known: Known, node: Node) -> Node | None:
+    """The convolution that does the work of a BatchNormalization, too, in its place; None where they do not merge."""
+    if node.domain or node.op_type != "BatchNormalization" or any(node.outputs[1:]) or node.inputs[0] is None:
         return None
-    inner = draft.makers.get(node.input[0])
-    if inner is None or inner.domain or inner.op_type not in _OUTPUT_AXIS or draft.uses[draft.now(node.input[0])] != 1:
+    inner = node.inputs[0].producer
+    if inner is None or inner.domain or inner.op_type not in _OUTPUT_AXIS or len(node.inputs[0].uses) != 1:
         return None
-    attributes = draft.attributes(node)
-    grouped = inner.op_type == "ConvTranspose" and draft.attributes(inner).get("group", 1) != 1
-    if attributes.get("training_mode") or attributes.get("spatial", 1) != 1 or draft.opset < 7 or grouped:
+    attributes = known.attributes(node)
+    grouped = inner.op_type == "ConvTranspose" and known.attributes(inner).get("group", 1) != 1
+    if attributes.get("training_mode") or attributes.get("spatial", 1) != 1 or known.opset < 7 or grouped:
         return None
-    weight = draft.constants.get(inner.input[1])
-    if weight is None or weight.data_type not in _FLOATS or len(weight.dims) < 2:
+    kernel = inner.input(1)
+    weight = kernel.constant if kernel is not None else None
+    if kernel is None or weight is None or weight.data_type not in _FLOATS or len(weight.dims) < 2:
         return None
     axis = _OUTPUT_AXIS[inner.op_type]
     channels = weight.dims[axis]
-    names = [*node.input[1:5], *([inner.input[2]] if len(inner.input) > 2 and inner.input[2] else [])]
-    numbers = [_of_channels(draft, name, channels) for name in names]
+    before = [value for value in inner.inputs[2:3] if value is not None]
+    numbers = [_of_channels(known, value, channels) for value in (*node.inputs[1:5], *before)]
     if any(item is None for item in numbers):
         return None
     scale, shift, mean, variance, *bias = numbers
@@ -50,23 +52,23 @@ def merged(draft: Draft, node: NodeProto) -> NodeProto | None:
     scaled = _scaled(weight, factor, prod(weight.dims[axis + 1 :]))
     if scaled is None:
         return None
-    rest = ((bias[0] if bias else 0.0) - mean) * factor + shift
-    made = copy.copy(inner)
-    made.input = [
-        inner.input[0],
-        draft.add_constant(f"{inner.input[1]}_merged", scaled),
-        draft.new_constant(f"{node.output[0]}_bias", rest.astype(_numpy(weight))),
-    ]
-    made.output = [node.output[0]]
-    return made
+    total = ((bias[0] if bias else 0.0) - mean) * factor + shift
+    made = from_array(np.ascontiguousarray(total.astype(_numpy(weight))))
+    graph, new_name = known.graph, known.model.new_name
+    inner.inputs = (
+        inner.inputs[0],
+        graph.add_initializer(scaled, new_name(f"{kernel.name}_merged")),
+        graph.add_initializer(made, new_name(f"{node.output.name}_bias")),
+    )
+    graph.nodes.insert(node, inner)
+    return inner
 
 
-def _of_channels(draft: Draft, name: str, channels: int) -> Any:
+def _of_channels(known: Known, value: Value | None, channels: int) -> Any:
     """The numbers of a constant that has one for each channel; None for another."""
-    tensor = draft.constants.get(name)
-    if tensor is None or tuple(tensor.dims) != (channels,):
+    if value is None or value.constant is None or value.sizes != (channels,):
         return None
-    array = draft.read(tensor, max(draft.limit, _STATISTICS))
+    array = known.read(value, max(known.limit, _STATISTICS))
     return None if array is None else np.asarray(array, np.float64)
 
 

@@ -1,140 +1,144 @@
 """Nodes that change nothing, and pairs of nodes that cancel: a row for each operator.
 
-A row gets the graph and a node, and returns the name of the value that its result equals, a node that takes its place,
-or None. A value may stand for a result only where data type and shape are known to be the same for all sizes of the
-inputs; the engine checks that again for every row.
+A row gets what is known of the graph and a node. It returns the value that the node's result equals, True where it made
+the node another one with the same result, or None. A value may stand for a result only where data type and shape are
+known to be the same for all sizes of the inputs; the engine checks that again for every row.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from proto_schema.helper import make_attribute
-from proto_schema.onnx import NodeProto
-from proto_schema.simplification.draft import Draft
+from proto_schema.inference.types import Tensor
+from proto_schema.ir import Node, Value
+from proto_schema.numpy_helper import from_array
+from proto_schema.simplification.known import Known
 from proto_schema.sizes import Dim, Size
 from proto_schema.sizes.reshaping import constant_shape, is_copied, may_be_zero, what_is_left
 
-Rewrite = Callable[[Draft, NodeProto], "str | NodeProto | None"]
+Rewrite = Callable[[Known, Node], "Value | bool | None"]
 
 
-def _identity(draft: Draft, node: NodeProto) -> str:
-    return node.input[0]
+def _identity(known: Known, node: Node) -> Value | None:
+    return node.input(0)
 
 
-def _dropout(draft: Draft, node: NodeProto) -> str | None:
+def _dropout(known: Known, node: Node) -> Value | None:
     """In inference: the mask is not used, and nothing asks for training."""
-    if len(node.output) > 1 and node.output[1] and draft.uses[node.output[1]]:
+    if any(value is not None and value.uses for value in node.outputs[1:]):
         return None
-    if len(node.input) > 2 and node.input[2] and draft.single(node.input[2]) is not False:
+    if node.input(2) is not None and known.single(node.input(2)) is not False:
         return None
-    return None if draft.opset < 7 else node.input[0]
+    return None if known.opset < 7 else node.input(0)
 
 
-def _cast(draft: Draft, node: NodeProto) -> str | None:
-    return node.input[0] if draft.dtype(node.input[0]) == draft.attributes(node).get("to") else None
+def _cast(known: Known, node: Node) -> Value | None:
+    data = node.input(0)
+    return data if data is not None and data.dtype == known.attributes(node).get("to") else None
 
 
-def _one_input(draft: Draft, node: NodeProto) -> str | None:
-    return node.input[0] if len(node.input) == 1 else None
+def _one_input(known: Known, node: Node) -> Value | None:
+    return node.input(0) if len(node.inputs) == 1 else None
 
 
-def _same_shape(draft: Draft, node: NodeProto) -> str | None:
+def _same_shape(known: Known, node: Node) -> Value | None:
     """For Reshape, Expand, Tile and others that only move or repeat: the same shape is the same tensor."""
-    return node.input[0] if draft.same_type(node.input[0], node.output[0]) else None
+    return _of_same_type(known, node.input(0), node)
 
 
-def _pad(draft: Draft, node: NodeProto) -> str | None:
-    pads = draft.attributes(node).get("pads") if draft.opset < 11 else draft.array(node.input[1])
-    return node.input[0] if pads is not None and not any(pads) else None
+def _of_same_type(known: Known, value: Value | None, node: Node) -> Value | None:
+    """The value if it has the type of the result."""
+    return value if value is not None and known.same_type(value, node.output) else None
 
 
-def _slice(draft: Draft, node: NodeProto) -> str | None:
+def _pad(known: Known, node: Node) -> Value | None:
+    pads = known.attributes(node).get("pads") if known.opset < 11 else known.array(node.input(1))
+    return node.input(0) if pads is not None and not any(pads) else None
+
+
+def _slice(known: Known, node: Node) -> Value | None:
     """A part of the same shape is the whole, unless it goes backwards."""
-    steps = draft.array(node.input[4]) if len(node.input) > 4 and node.input[4] else ()
+    steps = known.array(node.input(4)) if node.input(4) is not None else ()
     forwards = steps is not None and all(step > 0 for step in steps)
-    return node.input[0] if forwards and draft.same_type(node.input[0], node.output[0]) else None
+    return _same_shape(known, node) if forwards else None
 
 
 def _neutral(number: int, both: bool) -> Rewrite:
     """`x + 0`, `x * 1`: with a number on the right, or on either side."""
 
-    def rewrite(draft: Draft, node: NodeProto) -> str | None:
+    def rewrite(known: Known, node: Node) -> Value | None:
         for mine, other in ((0, 1), (1, 0)) if both else ((0, 1),):
-            found = draft.single(node.input[other])
-            if found == number and draft.same_type(node.input[mine], node.output[0]):
+            found = known.single(node.input(other))
+            value = _of_same_type(known, node.input(mine), node)
+            if found == number and value is not None:
                 # x + 0.0 and x - -0.0 make 0.0 of -0.0; only x + -0.0 and x - 0.0 are always x
-                sign = {"Add": -1, "Sub": 1}.get(node.op_type or "") if isinstance(found, float) else None
-                return node.input[mine] if sign is None or math.copysign(1, found) == sign else None
+                sign = {"Add": -1, "Sub": 1}.get(node.op_type) if isinstance(found, float) else None
+                return value if sign is None or math.copysign(1, found) == sign else None
         return None
 
     return rewrite
 
 
-def _transpose(draft: Draft, node: NodeProto) -> str | NodeProto | None:
-    perm = _perm(draft, node)
+def _inner(node: Node, *op_types: str) -> Node | None:
+    """The node of one of these operators that makes the first input."""
+    data = node.input(0)
+    inner = None if data is None else data.producer
+    return inner if inner is not None and not inner.domain and inner.op_type in op_types and inner.inputs else None
+
+
+def _transpose(known: Known, node: Node) -> Value | bool | None:
+    perm = _perm(known, node)
     if perm is None:
         return None
     if perm == sorted(perm):
-        return node.input[0]
-    inner = draft.makers.get(node.input[0])
-    if inner is None or inner.op_type != "Transpose" or inner.domain:
-        return None
-    first = _perm(draft, inner)
-    if first is None or len(first) != len(perm):
+        return node.input(0)
+    inner = _inner(node, "Transpose")
+    first = None if inner is None else _perm(known, inner)
+    if inner is None or first is None or len(first) != len(perm):
         return None
     both = [first[axis] for axis in perm]
-    return inner.input[0] if both == sorted(both) else _like(node, [inner.input[0]], {"perm": both})
+    return inner.input(0) if both == sorted(both) else _change(node, [inner.input(0)], {"perm": both})
 
 
-def _perm(draft: Draft, node: NodeProto) -> list[int] | None:
-    perm = draft.attributes(node).get("perm")
+def _perm(known: Known, node: Node) -> list[int] | None:
+    perm, data = known.attributes(node).get("perm"), node.input(0)
     if perm is not None:
         return list(perm)
-    shape = draft.shape(node.input[0])
-    return None if shape is None else list(range(len(shape)))[::-1]
+    return None if data is None or data.rank is None else list(range(data.rank))[::-1]
 
 
-def _reshape(draft: Draft, node: NodeProto) -> str | NodeProto | None:
+def _reshape(known: Known, node: Node) -> Value | bool | None:
     """The second of two reshapes alone, unless it takes sizes from its input (0) that are others now; and a shape that
     is computed from sizes as a constant.
     """
-    if draft.same_type(node.input[0], node.output[0]):
-        return node.input[0]
-    known = _as_constant(draft, node)
-    if known is not None:
-        return known
-    inner = draft.makers.get(node.input[0])
-    if inner is None or inner.domain or inner.op_type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+    found = _same_shape(known, node) or _as_constant(known, node)
+    if found is not None:
+        return found
+    inner = _inner(node, "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+    wanted = known.array(node.input(1))
+    if inner is None or wanted is None or known.opset < 5 or 0 in wanted:
         return None
-    wanted = draft.array(node.input[1]) if len(node.input) > 1 else None
-    if wanted is None or draft.opset < 5 or 0 in wanted:
-        return None
-    return _like(node, [inner.input[0], node.input[1]], None)
+    return _change(node, [inner.input(0), node.input(1)], None)
 
 
-def _as_constant(draft: Draft, node: NodeProto) -> NodeProto | None:
+def _as_constant(known: Known, node: Node) -> bool | None:
     """A Reshape whose shape is computed from sizes of its input, with a shape of numbers, 0 and one -1.
 
     Without `allowzero` a computed size of 0 stands for the size of the input.  So a size that may be 0 must be that of
     the input at its place; with `allowzero`, it may be the one that is left.
     """
-    old, shape = draft.shape(node.input[0]), draft.type(node.input[1]) if len(node.input) > 1 else None
-    if (
-        old is None
-        or shape is None
-        or shape.content is None
-        or draft.opset < 5
-        or draft.array(node.input[1]) is not None
-    ):
+    data, computed = node.input(0), node.input(1)
+    if data is None or computed is None or known.opset < 5 or known.array(computed) is not None:
         return None
-    copies = not draft.attributes(node).get("allowzero", 0)
+    old, shape = data.shape, computed.type
+    if old is None or not isinstance(shape, Tensor) or shape.content is None:
+        return None
+    copies = not known.attributes(node).get("allowzero", 0)
     new: list[Dim | None] = []
     for place, element in enumerate(shape.content):
         size = element if isinstance(element, Size) or (type(element) is int and element >= -1) else None
@@ -152,17 +156,18 @@ def _as_constant(draft: Draft, node: NodeProto) -> NodeProto | None:
     found = constant_shape(old, new, left[0] if left else None)
     if found is None:
         return None
-    return _like(node, [node.input[0], draft.new_constant(f"{node.output[0]}_shape", np.array(found, np.int64))], {})
+    array = np.array(found, np.int64)
+    made = known.graph.add_initializer(from_array(array), known.model.new_name(f"{node.output.name}_shape"))
+    known.hold(made, array)
+    return _change(node, [data, made], {})
 
 
 def _undone(other: str) -> Rewrite:
     """Squeeze of Unsqueeze, Not of Not: the value before both, where it has the type of the result."""
 
-    def rewrite(draft: Draft, node: NodeProto) -> str | None:
-        inner = draft.makers.get(node.input[0])
-        if inner is None or inner.domain or inner.op_type != other:
-            return None
-        return inner.input[0] if draft.same_type(inner.input[0], node.output[0]) else None
+    def rewrite(known: Known, node: Node) -> Value | None:
+        inner = _inner(node, other)
+        return None if inner is None else _of_same_type(known, inner.input(0), node)
 
     return rewrite
 
@@ -170,19 +175,19 @@ def _undone(other: str) -> Rewrite:
 def _squeeze(other: str) -> Rewrite:
     undone = _undone(other)
 
-    def rewrite(draft: Draft, node: NodeProto) -> str | NodeProto | None:
-        return _same_shape(draft, node) or undone(draft, node)
+    def rewrite(known: Known, node: Node) -> Value | bool | None:
+        return _same_shape(known, node) or undone(known, node)
 
     return rewrite
 
 
-def _like(node: NodeProto, inputs: list[str], attributes: Mapping[str, Any] | None) -> NodeProto:
-    """The node with other inputs, and with other attributes where they are given."""
-    made = copy.copy(node)
-    made.input = inputs
+def _change(node: Node, inputs: Sequence[Value | None], attributes: Mapping[str, Any] | None) -> bool:
+    """Give the node other inputs, and other attributes where they are given."""
+    node.inputs = tuple(inputs)
     if attributes is not None:
-        made.attribute = [make_attribute(name, value) for name, value in attributes.items()]
-    return made
+        node.attributes.clear()
+        node.attributes.update(attributes)
+    return True
 
 
 REWRITES: Mapping[str, Rewrite] = MappingProxyType(

@@ -128,6 +128,7 @@ RUN = [
     Page("docs/cookbook.md"),
     Page("docs/coming-from-torch-onnx.md"),
     Page("docs/custom-operators.md"),
+    Page("docs/graphs.md"),
     Page("docs/language-models.md", language_models, needs="transformers"),
     Page("docs/large-models.md", checkpoints),
     Page("docs/minimal-environment.md"),

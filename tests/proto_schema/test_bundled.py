@@ -44,6 +44,8 @@ def test_bytes(path: Path) -> None:
         message = cls.FromString(data)
         assert message.SerializeToString() == expected
         assert message.ByteSize() == len(expected)
+        if name == "ModelProto":
+            assert ps.ir.from_message(message).to_message().SerializeToString() == expected
         if len(data) < 1 << 16:
             view = memoryview(data)
             budget = interpret.Allowance(1 << 30)

@@ -1,0 +1,96 @@
+"""What the rows of a simplification ask of the values and nodes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from proto_schema import operators
+from proto_schema.budget import Budget
+from proto_schema.dtypes import DTYPES
+from proto_schema.errors import UnreadableDataError
+from proto_schema.inference.site import misform
+from proto_schema.ir import Model, Node, Value
+from proto_schema.onnx import AttributeProto
+
+Array = Any
+PLAIN = frozenset(code for code, row in DTYPES.items() if row.native)
+"""Data types that numpy has: others are not folded."""
+
+
+class Known:
+    """What inference knows of a model, and what its small constants hold."""
+
+    def __init__(self, model: Model, limit: int, budget: Budget) -> None:
+        """Constants of more than `limit` bytes are not read. `budget` is for what is computed of them."""
+        model.infer()
+        self.model = model
+        self.graph = model.graph
+        self.limit = limit
+        self.budget = budget
+        self.opsets = {operators.canonical(domain): version for domain, version in model.opsets.items()}
+        self.opset = self.opsets.get("", 0)
+        self.functions = {(item.domain, item.name, item.overload) for item in model.functions}
+        self.outputs = set(self.graph.outputs)
+        self._arrays: dict[Value, Array] = {}
+
+    def same_type(self, one: Value, other: Value) -> bool:
+        """Whether two values have one data type, and one shape for all sizes of the inputs."""
+        if not one.dtype or one.shape is None:
+            return False
+        return (one.dtype, one.shape) == (other.dtype, other.shape)
+
+    def array(self, value: Value | None) -> Array | None:
+        """The elements of a small constant, or those that inference knows; None for what is large or numpy lacks."""
+        if value is None:
+            return None
+        if value not in self._arrays:
+            self._arrays[value] = self.read(value, self.limit)
+        return self._arrays[value]
+
+    def read(self, value: Value, limit: int) -> Array | None:
+        """The elements of a value of at most so many bytes; None for others, and where its data is not there."""
+        if value.dtype not in PLAIN:
+            return None
+        try:
+            return value.array(limit)
+        except UnreadableDataError:  # the constant stays as it is
+            return None
+
+    def hold(self, value: Value, array: Array) -> None:
+        """Remember what a new constant holds."""
+        self._arrays[value] = array
+
+    def single(self, value: Value | None) -> float | int | bool | None:
+        """The number in a constant whose elements are all the same, with their sign; None for others."""
+        array = self.array(value)
+        if array is None or not array.size or array.dtype.kind not in "biuf" or not (array == array.flat[0]).all():
+            return None
+        if array.dtype.kind == "f" and np.signbit(array).any() != np.signbit(array).all():  # 0.0 and -0.0
+            return None
+        found: float | int | bool = array.flat[0].item()
+        return found
+
+    def attributes(self, node: Node) -> Mapping[str, Any]:
+        """The attributes with the defaults of the operator's version."""
+        schema = operators.schema(node.op_type, self.opset)
+        declared = schema.attributes if schema is not None else {}
+        found = {name: row.default for name, row in declared.items() if row.default is not None}
+        return {**found, **node.attributes}
+
+    def calls_function(self, node: Node) -> bool:
+        """Whether the model has a function of the name, which the node may mean."""
+        return (node.domain, node.op_type, node.overload) in self.functions
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node has the inputs, outputs and attributes that its version of the operator asks for."""
+        schema = None if node.domain else operators.schema(node.op_type, self.opset)
+        if schema is None:
+            return bool(node.domain)
+        inputs = zip(schema.inputs, node.inputs, strict=False)
+        if any(value is None and formal.option == "single" for formal, value in inputs):
+            return False
+        given = {name: None if isinstance(value, AttributeProto) else value for name, value in node.attributes.items()}
+        return len(node.outputs) >= schema.min_output and not misform(schema, len(node.inputs), given)
