@@ -1,4 +1,4 @@
-"""A model with pairs of `QuantizeLinear` and `DequantizeLinear`: the messages that change are copied, others shared.
+"""A model with pairs of `QuantizeLinear` and `DequantizeLinear`.
 
 An activation x becomes x -> QuantizeLinear -> DequantizeLinear -> x_dequantized, which all nodes of the main graph
 read; a graph output keeps its name behind the pair. A constant keeps its name, too: a `DequantizeLinear` makes it.
@@ -9,7 +9,6 @@ The weights are read for their ranges here, and once more when the model is save
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,18 +23,17 @@ from proto_schema.calibration.ranges import Range, collected
 from proto_schema.calibration.running import Runner
 from proto_schema.calibration.samples import Array, Given, Samples
 from proto_schema.dtypes import element_count
-from proto_schema.helper import make_node
+from proto_schema.ir import Model, Node, Value, from_message
 from proto_schema.numpy_helper import from_array
-from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-from proto_schema.payload import Payload
-from proto_schema.quantization.candidates import STANDARD, graphs_inside, names_of, nodes_of
-from proto_schema.quantization.elements import Floats
-from proto_schema.quantization.hoisted import with_constants_as_initializers
+from proto_schema.onnx import ModelProto, TensorProto
+from proto_schema.quantization.candidates import STANDARD
+from proto_schema.quantization.elements import FLOATS, Floats
 from proto_schema.quantization.integers import Grid, ranges
 from proto_schema.tensors import to_array
 from proto_schema.units import size_text
 
 _WEIGHTS = Grid(8, True)
+_FREE = 4  # the IR version from which on initializers need not be inputs
 _MARGIN = 1.0001  # of a bias below the greatest int32
 
 
@@ -104,19 +102,20 @@ def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budg
     hold an infinity, for an opset without the operators, and where nothing can be quantized. An activation that reaches
     infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
     """
-    model = with_constants_as_initializers(model)
-    graph = model.graph or GraphProto()
-    opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
+    work = from_message(model)
+    _make_initializers(work)
+    opset = next((version or 1 for domain, version in work.opsets.items() if domain in STANDARD), 1)
     needed = 13 if options.per_channel else 10
     if opset < needed:
         what = "A scale for each channel" if options.per_channel else "QuantizeLinear"
         raise ValueError(
             f"{what} needs opset {needed}, and the model has opset {opset}; convert it first (--opset {needed})"
         )
-    names = watched(graph, options, opset)
-    with Runner(model, names, budget) as runner:
-        seen = collected(runner, Samples(model, samples, budget), options)
-    places = found_places(graph, options, opset, seen)
+    values = watched(work.graph, options, opset)
+    given = work.to_message()
+    with Runner(given, values.keys(), budget) as runner:
+        seen = collected(runner, Samples(given, samples, budget), options)
+    places = found_places(work.graph, options, opset, {values[name]: item for name, item in seen.items()})
     if not places.activations:
         raise ValueError(
             "no activation can be quantized: outside of the branches of If and the bodies of loops, which stay as they "
@@ -124,69 +123,83 @@ def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budg
             "the patterns leave all of them out. Without --activations weights inside of branches and bodies are "
             "quantized, too"
         )
-    made, entries = _Rewriting(model, options, places).run()
+    made, entries = _Rewriting(work, options, places).run()
     left = [
         Entry(name, "activation", "float", 0.0, 0, reason=item.reason) for name, item in seen.items() if item.reason
     ]
     return Calibrated(made, options, (*entries, *left))
 
 
+def _make_initializers(model: Model) -> None:
+    """Let the file hold the floats of Constant nodes of the main graph, however few they are."""
+    graph = model.graph
+    if (model.message.ir_version or 0) < _FREE:
+        return
+    for node in graph.nodes:
+        if node.op_type != "Constant" or node.domain not in STANDARD or len(node.attributes) != 1:
+            continue
+        (tensor,) = node.attributes.values()
+        if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS[:3] and not node.output.is_output:
+            graph.add_initializer(tensor).stand_for(node.output)
+            graph.nodes.remove(node)
+
+
 class _Rewriting:
-    def __init__(self, model: ModelProto, options: Options, places: Places) -> None:
+    def __init__(self, model: Model, options: Options, places: Places) -> None:
         self.model = model
-        self.graph = model.graph or GraphProto()
+        self.graph = model.graph
         self.options = options
         self.places = places
-        self.held = {item.name or "": item for item in self.graph.initializer}
-        self.scales: dict[str, tuple[Floats, Floats]] = {}
+        self.held = {value: value.tensor for value in self.graph.initializers}
+        self.outputs = set(self.graph.outputs)
+        self.scales: dict[Value, tuple[Floats, Floats]] = {}
         self.entries: list[Entry] = []
-        self._fused_outputs = {node.output[0] for node in places.fused.values()}
-        self._names = names_of(model)
-        self._made: list[TensorProto] = []
-        self._first: list[NodeProto] = []
-        self._pairs: dict[str, list[NodeProto]] = {}
-        self._renamed_inputs: dict[str, str] = {}
-        self._renamed_outputs: dict[str, str] = {}
-        self._biased: dict[tuple[int, int], str] = {}
-        self._parameters: dict[str, tuple[str, str]] = {}
+        self._first: list[Node] = []
+        self._pairs: dict[Value, tuple[Node, Node]] = {}
+        self._parameters: dict[Value, tuple[Value, Value]] = {}
 
     def run(self) -> tuple[ModelProto, list[Entry]]:
         places = self.places
-        for name, numbers in places.activations.items():
+        for value, numbers in places.activations.items():
             scale, zero = scale_of(numbers, self.options.grid)
-            self.scales[name] = np.array([scale], np.float32), np.array([zero], np.float32)
-        constants = [name for name in self.held if name in places.weights or name in places.constants]
-        for name in constants:
-            self.scales[name] = self._scales_of(name)
+            self.scales[value] = np.array([scale], np.float32), np.array([zero], np.float32)
+        constants = [value for value in self.held if value in places.weights or value in places.constants]
+        for value in constants:
+            self.scales[value] = self._scales_of(value)
         for bias in places.biases:
             self._widen(bias)
-        outputs = {item.name for item in self.graph.output}
-        for node in places.fused.values():
-            self._renamed_outputs[node.input[0]] = node.output[0]
-        for name, numbers in places.activations.items():
-            self._pair(name, name in outputs, numbers)
-        for name in places.shared:
-            self._pair(name, name in outputs, None)
-        for name in constants:
-            self._constant(name)
+        for value, numbers in places.activations.items():
+            self._pair(value, numbers)
+        for value in places.shared:
+            self._pair(value, None)
+        for value in constants:
+            self._constant(value)
         for bias in places.biases:
             self._bias(bias)
-        return self._model(), self.entries
+        for node in places.fused:
+            self._fuse(node)
+        self._insert()
+        return self.model.to_message(), self.entries
 
     # -- numbers
 
-    def _source(self, name: str) -> Source:
-        return Source.of(self.held[name], self.places.weights.get(name), self.options.threads)
+    def _tensor_of(self, value: Value) -> TensorProto:
+        tensor = self.held[value]
+        assert isinstance(tensor, TensorProto)  # only such values are marked as constants
+        return tensor
 
-    def _scales_of(self, name: str) -> tuple[Floats, Floats]:
-        is_weight = name in self.places.weights
+    def _source(self, value: Value) -> Source:
+        return Source.of(self._tensor_of(value), self.places.weights.get(value), self.options.threads)
+
+    def _scales_of(self, value: Value) -> tuple[Floats, Floats]:
+        is_weight = value in self.places.weights
         grid = _WEIGHTS if is_weight else self.options.grid
-        extremes = self._source(name).extremes()
+        extremes = self._source(value).extremes()
         try:
             return ranges(extremes, grid, "even", zero_points=not is_weight, round_scales=lambda scales: scales)
         except ValueError as error:
             raise ValueError(
-                f"weight {name!r} cannot be quantized: {error}; leave it out with exclude={name!r}"
+                f"weight {value.name!r} cannot be quantized: {error}; leave it out with exclude={value.name!r}"
             ) from error
 
     def _bias_scales(self, bias: Bias) -> tuple[Floats, Floats] | None:
@@ -201,10 +214,12 @@ class _Rewriting:
         if found is None or bias.weight not in self.places.weights:
             return
         data, weight = found
-        sizes = np.abs(to_array(self.held[bias.name]).astype(np.float64)).reshape(-1)
+        sizes = np.abs(to_array(self._tensor_of(bias.value)).astype(np.float64)).reshape(-1)
         largest = sizes if bias.axis is not None else sizes.max(keepdims=True)
         if not np.isfinite(largest).all():
-            raise ValueError(f"bias {bias.name!r} holds a NaN or an infinity; leave it out with exclude={bias.name!r}")
+            raise ValueError(
+                f"bias {bias.value.name!r} holds a NaN or an infinity; leave it out with exclude={bias.value.name!r}"
+            )
         least = _MARGIN * 2 * largest / (2.0 * np.iinfo(np.int32).max)
         product = data.astype(np.float64) * weight.astype(np.float64)
         short = (product < least) & (product > 0)
@@ -213,48 +228,52 @@ class _Rewriting:
 
     # -- tensors and nodes
 
-    def _pair(self, name: str, is_output: bool, numbers: Range | None) -> None:
-        scale, zero = self._parameters_of(self.places.owner(name))
-        read, made = name, self._name(f"{name}_dequantized") if not is_output else name
-        if is_output:
-            read = self._name(f"{name}_unquantized")
-            self._renamed_outputs[name] = read
+    def _pair(self, value: Value, numbers: Range | None) -> None:
+        scale, zero = self._parameters_of(self.places.owner(value))
+        name, new_name = value.name, self.model.new_name
+        if value in self.outputs:
+            named, value.name, uses = name, new_name(f"{name}_unquantized"), list(value.uses)
         else:
-            self._renamed_inputs[name] = made
-        codes = self._name(f"{name}_quantized")
-        self._pairs[name] = [
-            make_node("QuantizeLinear", [read, scale, zero], [codes], self._name(f"{name}_quantize")),
-            make_node("DequantizeLinear", [codes, scale, zero], [made], self._name(f"{name}_dequantize")),
-        ]
-        scales, zeros = self.scales[self.places.owner(name)]
+            named = new_name(f"{name}_dequantized")
+            uses = [use for use in value.uses if isinstance(use[0], Node) and use[0].graph is self.graph]
+        codes = Value(new_name(f"{name}_quantized"))
+        made = Value(named)
+        if value in self.outputs:
+            made.declared, value.declared = value.declared, None
+        value.replace_uses(made, uses)
+        self._pairs[value] = (
+            Node("QuantizeLinear", [value, scale, zero], outputs=[codes], name=new_name(f"{name}_quantize")),
+            Node("DequantizeLinear", [codes, scale, zero], outputs=[made], name=new_name(f"{name}_dequantize")),
+        )
+        scales, zeros = self.scales[self.places.owner(value)]
         ends = (None, None) if numbers is None else (float(numbers.low), float(numbers.high))
         self.entries.append(
             Entry(name, "activation", self.options.type, float(scales[0]), int(zeros[0]), 1, ends[0], ends[1])
         )
 
-    def _parameters_of(self, owner: str) -> tuple[str, str]:
+    def _parameters_of(self, owner: Value) -> tuple[Value, Value]:
         if owner not in self._parameters:
             scales, zeros = self.scales[owner]
             dtype = np.int8 if self.options.grid.signed or owner in self.places.weights else np.uint8
             shape = () if self.places.weights.get(owner) is None else (-1,)
             self._parameters[owner] = (
-                self._array(f"{owner}_scale", scales.reshape(shape)),
-                self._array(f"{owner}_zero_point", zeros.astype(dtype).reshape(shape)),
+                self._array(f"{owner.name}_scale", scales.reshape(shape)),
+                self._array(f"{owner.name}_zero_point", zeros.astype(dtype).reshape(shape)),
             )
         return self._parameters[owner]
 
-    def _constant(self, name: str) -> None:
-        is_weight, axis = name in self.places.weights, self.places.weights.get(name)
-        grid = _WEIGHTS if is_weight else self.options.grid
-        scales, zeros = self.scales[name]
-        payload = Codes(self._source(name), grid, scales, zeros)
+    def _constant(self, value: Value) -> None:
+        is_weight, axis = value in self.places.weights, self.places.weights.get(value)
+        grid, name = _WEIGHTS if is_weight else self.options.grid, value.name
+        scales, zeros = self.scales[value]
+        payload = Codes(self._source(value), grid, scales, zeros)
         code = TensorProto.INT8 if is_weight else self.options.code
-        dims = list(self.held[name].dims)
-        codes = self._tensor(f"{name}_quantized", code, dims, payload)
+        dims = list(self._tensor_of(value).dims)
+        codes = self._added(f"{name}_quantized", TensorProto(data_type=code, dims=dims, raw_data=payload))
         attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
-        inputs = [codes, *self._parameters_of(name)]
-        made = make_node("DequantizeLinear", inputs, [name], self._name(f"{name}_dequantize"), **attributes)
-        self._first.append(made)
+        made = self._dequantized([codes, *self._parameters_of(value)], f"{name}_dequantize", attributes)
+        made.stand_for(value)
+        self.graph.remove_initializer(value)
         kind, text = ("weight", "int8") if is_weight else ("constant", self.options.type)
         count = element_count(dims)
         after = count + len(scales) * 5
@@ -262,100 +281,61 @@ class _Rewriting:
             Entry(name, kind, text, float(scales[0]), int(zeros[0]), len(scales), None, None, count * 4, after)
         )
 
+    def _dequantized(self, inputs: Sequence[Value], name: str, attributes: dict[str, Any]) -> Value:
+        """What a node at the beginning of the graph makes of codes."""
+        self._first.append(Node("DequantizeLinear", inputs, attributes, name=self.model.new_name(name)))
+        return self._first[-1].output
+
     def _bias(self, bias: Bias) -> None:
         found = self._bias_scales(bias)
         if found is None:
             return
         scales = (found[0] * found[1]).astype(np.float32)
-        values = to_array(self.held[bias.name])
+        values, name = to_array(self._tensor_of(bias.value)), bias.value.name
         limits = np.iinfo(np.int32)
         with np.errstate(divide="ignore", invalid="ignore"):
             codes = np.rint(values.astype(np.float64) / scales.astype(np.float64))
         if not np.isfinite(codes).all() or np.any(codes < limits.min) or np.any(codes > limits.max):
             return  # its scale is too small for int32: the floats are exact
         shape = () if bias.axis is None else (-1,)
-        attributes: dict[str, Any] = {} if bias.axis is None else {"axis": 0}
-        names = [
-            self._array(f"{bias.name}_quantized", codes.astype(np.int32)),
-            self._array(f"{bias.name}_quantized_scale", scales.reshape(shape)),
+        inputs = [
+            self._array(f"{name}_quantized", codes.astype(np.int32)),
+            self._array(f"{name}_quantized_scale", scales.reshape(shape)),
         ]
-        made = self._name(f"{bias.name}_dequantized")
-        self._first.append(
-            make_node("DequantizeLinear", names, [made], self._name(f"{bias.name}_dequantize"), **attributes)
-        )
-        self._biased[id(bias.node), bias.place] = made
+        wanted = self.model.new_name(f"{name}_dequantized")
+        made = self._dequantized(inputs, f"{name}_dequantize", {} if bias.axis is None else {"axis": 0})
+        made.name = wanted
+        bias.node.set_input(bias.place, made)
+        if not bias.value.uses and bias.value in self.graph.initializers:
+            self.graph.remove_initializer(bias.value)
         before = values.size * 4
-        self.entries.append(
-            Entry(bias.name, "bias", "int32", float(scales[0]), 0, len(scales), None, None, before, before)
-        )
+        self.entries.append(Entry(name, "bias", "int32", float(scales[0]), 0, len(scales), None, None, before, before))
 
-    def _array(self, name: str, values: Array) -> str:
-        name = self._name(name)
-        self._made.append(from_array(values, name))
-        return name
+    def _array(self, name: str, values: Array) -> Value:
+        return self._added(name, from_array(values))
 
-    def _tensor(self, name: str, code: int, dims: Sequence[int], payload: Payload) -> str:
-        name = self._name(name)
-        self._made.append(TensorProto(name=name, data_type=code, dims=list(dims), raw_data=payload))
-        return name
+    def _added(self, name: str, tensor: TensorProto) -> Value:
+        return self.graph.add_initializer(tensor, self.model.new_name(name))
 
-    def _name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._names:
-            name, number = f"{wanted}_{number}", number + 1
-        self._names.add(name)
-        return name
+    # -- the graph
 
-    # -- the model
+    def _fuse(self, node: Node) -> None:
+        """What the node reads stands for what it made, which is cut by the range of the integers."""
+        value = node.inputs[0]
+        assert value is not None  # or it would not be marked
+        if node.output in self._pairs:
+            self._pairs[value] = self._pairs.pop(node.output)
+        value.stand_for(node.output)
+        self.graph.nodes.remove(node)
 
-    def _model(self) -> ModelProto:
-        graph, places = self.graph, self.places
-        nodes = list(self._first)
-        for item in graph.input:
-            nodes.extend(self._pairs.get(item.name or "", ()))
-        for node in graph.node:
-            if id(node) in places.fused:
-                continue
-            made = self._node(node)
-            nodes.append(made)
-            for name in node.output:
-                nodes.extend(self._pairs.get(self._after_fusing(name), ()))
-        result, inner = copy.copy(self.model), copy.copy(graph)
-        inner.node = nodes
-        inner.value_info = [item for item in graph.value_info if self._stays(item)]
-        gone = {*places.weights, *places.constants}
-        kept = [item for item in graph.initializer if item.name not in gone]
-        unread = self._unread(inner)
-        inner.initializer = [item for item in kept if item.name not in unread] + self._made
-        result.graph = inner
-        return result
-
-    def _after_fusing(self, name: str) -> str:
-        """The name under which a value goes on behind nodes that are left out."""
-        while name in self._renamed_outputs and self._renamed_outputs[name] in self._fused_outputs:
-            name = self._renamed_outputs[name]
-        return name
-
-    def _node(self, node: NodeProto) -> NodeProto:
-        made = copy.copy(node)
-        made.input = [
-            self._biased.get((id(node), place), self._renamed_inputs.get(name, name))
-            for place, name in enumerate(node.input)
-        ]
-        made.output = [self._result(name) for name in node.output]
-        return made
-
-    def _result(self, name: str) -> str:
-        name = self._after_fusing(name)
-        return self._renamed_outputs.get(name, name)
-
-    def _stays(self, item: ValueInfoProto) -> bool:
-        return item.name not in self._renamed_outputs and item.name not in self.places.weights
-
-    def _unread(self, graph: GraphProto) -> set[str]:
-        """Biases of before that nothing reads any more."""
-        candidates = {bias.name for bias in self.places.biases}
-        read = {name for _, node in nodes_of(graph) for name in node.input}
-        read.update(item.name or "" for item in graph.output)
-        read.update(item.name or "" for inner in graphs_inside(graph) for item in inner.output)
-        return candidates - read
+    def _insert(self) -> None:
+        """The new nodes come to their places: at the beginning, and behind what makes the values that they read."""
+        nodes, last = self.graph.nodes, None
+        pairs = [pair for value in self.graph.inputs for pair in self._pairs.get(value, ())]
+        for node in (*self._first, *pairs):
+            last = nodes.insert_after(last, node)
+        for node in list(nodes):
+            last = node
+            for value in node.outputs:
+                for made in self._pairs.get(value, ()) if value is not None else ():
+                    last = nodes.insert_after(last, made)

@@ -111,11 +111,14 @@ class Value:
         """Whether it is among the outputs of a graph or of a body."""
         return self._outputs > 0
 
-    def replace_uses(self, by: Value) -> None:
-        """Let all that reads this value read another one. Raises ValueError for the value itself."""
+    def replace_uses(self, by: Value, uses: Iterable[Use] | None = None) -> None:
+        """Let all that reads this value, or these of its uses, read another one.
+
+        Raises ValueError for the value itself.
+        """
         if by is self:
             raise ValueError(f"the value {self.name!r} cannot be replaced by itself")
-        for user, place in list(self._uses):
+        for user, place in list(self._uses if uses is None else uses):
             user._set(place, by)
 
     def stand_for(self, other: Value) -> None:
@@ -404,6 +407,10 @@ class Nodes:
             before._previous = node
         self._count += 1
         return node
+
+    def insert_after(self, after: Node | None, node: Node) -> Node:
+        """The node comes behind another one, or to the beginning; from another place where it has one."""
+        return self.insert(self._first if after is None else after._next, node)
 
     def remove(self, node: Node) -> None:
         """The node goes, and reads nothing any more. Raises ValueError where something reads what it makes."""

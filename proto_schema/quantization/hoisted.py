@@ -56,27 +56,6 @@ def hoisted(model: ModelProto, smallest: int, only: Container[int] | None = None
     return found
 
 
-def with_constants_as_initializers(model: ModelProto) -> ModelProto:
-    """The model whose main graph holds the floats of Constant nodes as initializers, however few they are."""
-    graph = model.graph
-    if graph is None or (model.ir_version or 0) < _FREE:
-        return model
-    ends = {item.name or "" for item in graph.output}
-    made, gone = [], set()
-    for node in graph.node:
-        for tensor in _constant(node, 0, 0):
-            if node.output[0] not in ends:
-                made.append(tensor)
-                gone.add(id(node))
-    if not made:
-        return model
-    result, inner = copy.copy(model), copy.copy(graph)
-    inner.node = [node for node in graph.node if id(node) not in gone]
-    inner.initializer = [*graph.initializer, *made]
-    result.graph = inner
-    return result
-
-
 def _has_any(graph: GraphProto, smallest: int) -> bool:
     if any(True for node in all_nodes(graph.node) for _ in _constant(node, smallest)):
         return True
@@ -177,16 +156,16 @@ class _Work:
         return made
 
 
-def _constant(node: NodeProto, smallest: int, axes: int = 2) -> Iterator[TensorProto]:
-    """The large float tensor of so many axes that a Constant node holds, under the name of its value."""
+def _constant(node: NodeProto, smallest: int) -> Iterator[TensorProto]:
+    """The large float tensor that a Constant node holds, under the name of its value."""
     if node.op_type != "Constant" or (node.domain or "") not in STANDARD or len(node.attribute) != 1:
         return
     tensor = node.attribute[0].t
-    if tensor is not None and len(node.output) == 1 and _is_large(tensor, smallest, axes):
+    if tensor is not None and len(node.output) == 1 and _is_large(tensor, smallest):
         shown = copy.copy(tensor)
         shown.name = node.output[0]
         yield shown
 
 
-def _is_large(tensor: TensorProto, smallest: int, axes: int = 2) -> bool:
-    return tensor.data_type in FLOATS[:3] and len(tensor.dims) >= axes and element_count(tensor.dims) >= smallest
+def _is_large(tensor: TensorProto, smallest: int) -> bool:
+    return tensor.data_type in FLOATS[:3] and len(tensor.dims) >= 2 and element_count(tensor.dims) >= smallest
