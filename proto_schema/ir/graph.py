@@ -10,7 +10,7 @@ move in constant time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, KeysView, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, MutableMapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -277,7 +277,7 @@ class Node(User):
         self,
         op_type: str,
         inputs: Iterable[Value | None] = (),
-        attributes: dict[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
         *,
         outputs: int | Sequence[Value | None] = 1,
         domain: str = "",
@@ -538,10 +538,17 @@ class Graph(User):
         if not value.is_input:
             value._graph = None
 
+    def nested(self) -> Iterator[Graph]:
+        """The graph and all bodies in it."""
+        yield self
+        for node in self.nodes:
+            for body in node.bodies:
+                yield from body.nested()
+
     def free_values(self) -> Iterator[Value]:
         """What its nodes and outputs read of the graphs around it."""
-        inside = {id(graph) for graph in _nested(self)}
-        for graph in _nested(self):
+        inside = {id(graph) for graph in self.nested()}
+        for graph in self.nested():
             for user in (*graph.nodes, graph):
                 for value in user._reads:
                     if value is not None and id(value.graph) not in inside:
@@ -557,14 +564,6 @@ class Graph(User):
 def _paired(values: Sequence[Value], old: Sequence[Any]) -> Iterator[tuple[Value, Any]]:
     for place, value in enumerate(values):
         yield value, old[place] if place < len(old) else None
-
-
-def _nested(graph: Graph) -> Iterator[Graph]:
-    """The graph and all bodies in it."""
-    yield graph
-    for node in graph.nodes:
-        for body in node.bodies:
-            yield from _nested(body)
 
 
 class Annotation:

@@ -142,10 +142,11 @@ def _node(node: Node) -> NodeProto:
     writes = [value.name if value is not None else "" for value in node.outputs]
     before: Any = node.message
     attributes = node._attributes
-    if before is None:
-        made = NodeProto()
+    if before is None or not before.input:
         while reads and not reads[-1]:
             reads.pop()
+    if before is None:
+        made = NodeProto()
     elif (
         (before._input or []) == reads
         and (before._output or []) == writes

@@ -15,9 +15,10 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
 from proto_schema.payload import Payload
-from proto_schema.quantization.candidates import STANDARD, bytes_of, nodes_of
+from proto_schema.quantization.candidates import STANDARD, bytes_of
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.experts import PLACES, reads_experts
 from proto_schema.quantization.joined import joined
@@ -40,7 +41,7 @@ def arranged(model: ModelProto, scheme: Scheme) -> ModelProto:
     if graph is None or not any(node.op_type == "MoE" for node in graph.node):
         return model
     held = {item.name or "": item for item in graph.initializer}
-    reads = Counter(name for _, node in nodes_of(graph) for name in node.input)
+    reads = Counter(name for node in all_nodes(graph.node) for name in node.input)
     fixed = {item.name for item in (*graph.input, *graph.output)}
     makers = {node.output[0]: node for node in graph.node if len(node.output) == 1}
     made: dict[int, TensorProto] = {}  # by the initializer
@@ -70,7 +71,7 @@ def arranged(model: ModelProto, scheme: Scheme) -> ModelProto:
     inner.node = [changed.get(id(node), node) for node in graph.node if id(node) not in gone]
     names = {item.name for item in made.values()}
     unread = {name for node in graph.node if id(node) in gone for name in node.input} - names - fixed
-    unread = unread.difference(name for _, node in nodes_of(inner) for name in node.input)
+    unread = unread.difference(name for node in all_nodes(inner.node) for name in node.input)
     inner.initializer = [made.get(id(item), item) for item in graph.initializer if item.name not in unread]
     inner.value_info = [item for item in graph.value_info if item.name not in names]
     result.graph = inner

@@ -8,14 +8,14 @@ a matrix and a `Cast` to float32 between them are seen through), a `Conv`, a `Ga
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import field
-from typing import TypeAlias
 
-from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import DTYPES, element_count, type_name
-from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from proto_schema.graphs.names import bodies
+from proto_schema.inlining.versions import all_nodes
+from proto_schema.ir import Graph, Model, Node, Value
+from proto_schema.onnx import GraphProto, NodeProto, TensorProto
 from proto_schema.payload import nbytes
 from proto_schema.quantization import experts
 from proto_schema.quantization.elements import FLOATS
@@ -23,10 +23,6 @@ from proto_schema.quantization.scheme import Scheme
 from proto_schema.records import dataclass
 
 STANDARD = ("", "ai.onnx")
-
-
-Reader: TypeAlias = "tuple[NodeProto, int]"
-"""A node, and the place of the input."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +33,10 @@ class Use:
     experts among the inputs.
     """
 
-    node: NodeProto
+    node: Node
     kind: str
     axis: int | None
-    between: tuple[NodeProto, ...] = ()
+    between: tuple[Node, ...] = ()
     place: int = 0
 
     @property
@@ -57,8 +53,9 @@ class Weight:
     """
 
     tensor: TensorProto
+    value: Value
     uses: list[Use] = field(default_factory=list)
-    home: GraphProto | None = None
+    home: Graph | None = None
 
     @property
     def name(self) -> str:
@@ -101,25 +98,26 @@ class Left:
 
 
 def candidates(
-    model: ModelProto, scheme: Scheme, target: str, taken: frozenset[str] = frozenset()
+    model: Model, scheme: Scheme, target: str, taken: frozenset[str] = frozenset()
 ) -> tuple[list[Weight], list[Left]]:
     """The weights that the scheme takes, in the order of the initializers, and those of its size that it leaves.
 
     `target` is that of `quantize`. `taken` are names of weights that patterns have let pass.
     """
-    graph = model.graph
-    if graph is None:
-        return [], []
-    readers = _Readers(graph)
+    nodes = [item for node in model.graph.nodes if (item := node.message) is not None]
+    known = _Known(set(model.graph.outputs), experts.routers(nodes), set(_declared_inside(model)))
     found: list[Weight] = []
     left: list[Left] = []
-    for tensor in graph.initializer:
-        if element_count(tensor.dims) < scheme.smallest or len(tensor.dims) < 2:
+    for value in model.graph.initializers:
+        tensor = value.tensor
+        if not isinstance(tensor, TensorProto) or len(tensor.dims) < 2:
             continue
-        weight = Weight(tensor, [])
+        if element_count(tensor.dims) < scheme.smallest:
+            continue
+        weight = Weight(tensor, value)
         reason = "is left out by the patterns"
         if weight.name in taken or scheme.takes(weight.name):
-            reason = _refusal(weight, scheme, target, readers)
+            reason = _refusal(weight, scheme, target, known)
         if reason:
             left.append(Left(tensor, reason))
         else:
@@ -127,169 +125,121 @@ def candidates(
     return _paired(found, left, scheme)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """Outputs of the model, names of weights that decide between experts, and what bodies say the types of."""
+
+    outputs: set[Value]
+    routers: set[str]
+    declared: set[str]
+
+
+def _declared_inside(model: Model) -> Iterator[str]:
+    if model.message.graph is not None:
+        for graph in graphs_inside(model.message.graph):
+            yield from (item.name or "" for item in graph.value_info)
+
+
+def message_of(node: Node) -> NodeProto:
+    """The message of a node that was not changed."""
+    assert node.message is not None
+    return node.message
+
+
 def _paired(found: list[Weight], left: list[Left], scheme: Scheme) -> tuple[list[Weight], list[Left]]:
     """The same, without weights of experts whose other weights are not taken."""
     of_experts = [weight for weight in found if weight.is_expert and scheme.kind.family != "cast"]
-    alone = experts.unpaired((weight.uses[0].node, weight.uses[0].place, weight.shape) for weight in of_experts)
-    gone = {id(weight) for weight in of_experts if id(weight.uses[0].node) in alone}
+    reads = [(message_of(weight.uses[0].node), weight.uses[0].place, weight.shape) for weight in of_experts]
+    alone = experts.unpaired(reads)
+    gone = {id(weight) for weight, read in zip(of_experts, reads, strict=True) if id(read[0]) in alone}
     reason = "is read by MoE, whose other weight stays as it is"
     left += [Left(weight.tensor, reason) for weight in of_experts if id(weight) in gone]
     return [weight for weight in found if id(weight) not in gone], left
 
 
-def _refusal(weight: Weight, scheme: Scheme, target: str, readers: _Readers) -> str:
+def _refusal(weight: Weight, scheme: Scheme, target: str, known: _Known) -> str:
     """Why a weight stays as it is; empty where it is taken, and then it has its uses."""
-    tensor = weight.tensor
+    tensor, value = weight.tensor, weight.value
     if tensor.data_type not in FLOATS[:3]:
         return f"is {type_name(tensor.data_type or 0)}, not float, float16 or bfloat16"
     if isinstance(tensor.name, bytes):
         return "has a name that is not UTF-8"
     if tensor.raw_data is not None and nbytes(tensor.raw_data) != bytes_of(tensor):
         return f"has {nbytes(tensor.raw_data)} bytes, and its shape asks for {bytes_of(tensor)}"
-    if weight.name in readers.fixed:
+    if value.is_input or value in known.outputs:
         return "is an input or output of the model"
-    if weight.name in readers.hidden:
-        return "has a name that a graph inside gives to another value"
-    if not readers.read[weight.name]:
+    if not value.uses:
         return "is read by no node"
-    for node, place in readers.read[weight.name]:
-        uses = _uses(node, place, len(weight.shape), readers)
+    for user, place in value.uses:
+        if not isinstance(user, Node):
+            return "is given back by a graph inside"
+        uses = _uses(user, place, len(weight.shape), known)
         if uses is None:
-            return f"is read by {node.op_type or 'a node'} {node.name or ''}".rstrip()
+            return f"is read by {user.op_type or 'a node'} {user.name}".rstrip()
         weight.uses.extend(uses)
     if any(use.kind == "MoE" for use in weight.uses):
         use = weight.uses[0]
         if len(weight.uses) > 1:
             return "is read by several nodes, one of them MoE"
-        return experts.refusal(use.node, use.place, weight.shape, weight.dtype, scheme, target)
+        return experts.refusal(message_of(use.node), use.place, weight.shape, weight.dtype, scheme, target)
     if len({use.axis for use in weight.uses}) > 1:
         return "is read along several axes"
     if any(use.kind == "Conv" for use in weight.uses) and scheme.kind.bits < 8:
         return f"is read by Conv, which has no {scheme.type} in blocks (type='int8' takes it)"
-    if weight.name in readers.routers and not scheme.include and scheme.kind.family != "cast":
+    if weight.name in known.routers and not scheme.include and scheme.kind.family != "cast":
         return "decides between experts, where a small error chooses others (a pattern of include takes it)"
     if weight.is_table and not scheme.embeddings:
         return "is a table of embeddings (embeddings=True takes it)"
     return ""
 
 
-def _uses(
-    node: NodeProto, place: int, rank: int, readers: _Readers, between: tuple[NodeProto, ...] = ()
-) -> list[Use] | None:
+def _uses(node: Node, place: int, rank: int, known: _Known, between: tuple[Node, ...] = ()) -> list[Use] | None:
     """How a node reads a weight of that rank, or what `between` makes of it; None where nothing is known of that."""
-    if experts.reads_experts(node, place):
+    if experts.reads_experts(message_of(node), place):
         return [Use(node, "MoE", rank - 1, between, place)]
-    if (node.domain or "") not in STANDARD:
+    if node.domain not in STANDARD:
         return None
     turned = any(item.op_type == "Transpose" for item in between)
     if node.op_type == "MatMul" and place == 1:
         return [Use(node, "MatMul", 1 if turned else rank - 2, between)]
     if node.op_type == "Gemm" and place == 1 and rank == 2:
-        return [Use(node, "Gemm", 1 if bool(_number(node, "transB")) != turned else 0, between)]
+        return [Use(node, "Gemm", 1 if bool(node.attributes.get("transB", 0)) != turned else 0, between)]
     if _passes(node, rank) and all(item.op_type != node.op_type for item in between):
-        return _uses_behind(node, rank, readers, (*between, node))
+        return _uses_behind(node, rank, known, (*between, node))
     if between:
         return None
     if node.op_type == "Conv" and place == 1:
         return [Use(node, "Conv", None)]
-    if node.op_type == "Gather" and place == 0 and rank == 2 and _number(node, "axis") in (0, -2):
+    if node.op_type == "Gather" and place == 0 and rank == 2 and node.attributes.get("axis", 0) in (0, -2):
         return [Use(node, "Gather", 1)]
     return None
 
 
-def _uses_behind(node: NodeProto, rank: int, readers: _Readers, between: tuple[NodeProto, ...]) -> list[Use] | None:
+def _uses_behind(node: Node, rank: int, known: _Known, between: tuple[Node, ...]) -> list[Use] | None:
     """How the result of a node is read, where nothing else needs it."""
-    result = node.output[0]
-    if result in readers.fixed or result in readers.given or not readers.read[result]:
+    result = node.outputs[0] if node.outputs else None
+    if result is None or result.name in known.declared or not result.uses:
         return None
     found: list[Use] = []
-    for reader, place in readers.read[result]:
-        uses = _uses(reader, place, rank, readers, between)
+    for user, place in result.uses:
+        uses = _uses(user, place, rank, known, between) if isinstance(user, Node) else None
         if uses is None:
             return None
         found.extend(uses)
     return found
 
 
-def _passes(node: NodeProto, rank: int) -> bool:
+def _passes(node: Node, rank: int) -> bool:
     """Whether a node is the transposition of a matrix, or a cast that keeps every number."""
     if node.op_type == "Cast":
-        return _number(node, "to") == TensorProto.FLOAT
-    orders = [list(item.ints) for item in node.attribute if item.name == "perm"]
-    return node.op_type == "Transpose" and rank == 2 and orders in ([], [[1, 0]])
-
-
-def _number(node: NodeProto, name: str) -> int:
-    """An integer attribute whose default is 0."""
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return int(get_attribute_value(attribute))
-    return 0
-
-
-class _Readers:
-    """What reads each value of a graph, in graphs inside too.
-
-    `fixed` are inputs and outputs, `routers` weights that decide between experts, `hidden` initializers whose name a
-    graph inside gives to another value, `given` what a graph inside gives back, or says the type of.
-    """
-
-    def __init__(self, graph: GraphProto) -> None:
-        names = {tensor.name or "" for tensor in graph.initializer}
-        self.read: dict[str, list[Reader]] = defaultdict(list)
-        self.fixed = {item.name for item in (*graph.input, *graph.output)}
-        self.hidden: set[str] = set()
-        self.given: set[str] = set()
-        self.routers = experts.routers(graph.node)
-        for inner, node in nodes_of(graph):
-            for place, name in enumerate(node.input):
-                self.read[name].append((node, place))
-            if inner is not graph:
-                self.hidden.update(name for name in node.output if name in names)
-        for inner in graphs_inside(graph):
-            inside = [item.name or "" for item in inner.input] + [item.name or "" for item in inner.initializer]
-            self.hidden.update(names.intersection(inside))
-            self.given.update(item.name or "" for item in (*inner.output, *inner.value_info))
-            self.hidden.update(item.name or "" for item in inner.output if item.name in names)
-
-
-def nodes_of(graph: GraphProto) -> Iterator[tuple[GraphProto, NodeProto]]:
-    """All nodes, those of graphs inside of them too, with the graph that each is in."""
-    waiting = [graph]
-    while waiting:
-        here = waiting.pop()
-        for node in here.node:
-            yield here, node
-            waiting.extend(graphs_of(node))
+        return node.attributes.get("to") == TensorProto.FLOAT
+    return node.op_type == "Transpose" and rank == 2 and node.attributes.get("perm", [1, 0]) == [1, 0]
 
 
 def graphs_inside(graph: GraphProto) -> Iterator[GraphProto]:
     """The graphs in attributes of nodes, at any depth."""
-    for _, node in nodes_of(graph):
-        yield from graphs_of(node)
-
-
-def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs in the attributes of a node."""
-    for attribute in node.attribute:
-        if attribute.g is not None:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def names_of(model: ModelProto) -> set[str]:
-    """All names of values and nodes, in graphs inside too."""
-    graph = model.graph
-    if graph is None:
-        return set()
-    names = {item.name or "" for item in (*graph.input, *graph.output)}
-    names.update(item.name or "" for item in graph.initializer)
-    for _, node in nodes_of(graph):
-        names.update((*node.input, *node.output, node.name or ""))
-        for inner in graphs_of(node):
-            names.update(item.name or "" for item in inner.input)
-            names.update(item.name or "" for item in inner.initializer)
-    return names
+    for node in all_nodes(graph.node):
+        yield from bodies(node)
 
 
 def bytes_of(tensor: TensorProto) -> int:

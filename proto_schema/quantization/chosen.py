@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proto_schema.ir import Model, from_message
 from proto_schema.onnx import ModelProto
 from proto_schema.quantization.arranged import prepared
 from proto_schema.quantization.candidates import Left, Weight, candidates
@@ -14,7 +15,7 @@ from proto_schema.records import dataclass
 class Chosen:
     """The model, in which what is taken are initializers of the main graph; large tensors are left for a reason."""
 
-    model: ModelProto
+    model: Model
     weights: list[Weight]
     left: list[Left]
 
@@ -23,13 +24,16 @@ def chosen(model: ModelProto, scheme: Scheme, target: str) -> Chosen:
     """The weights that the scheme takes, wherever the model keeps them; what is not taken stays where it is."""
     together, names = prepared(model, scheme)
     found = hoisted(together, scheme.smallest)
-    weights, left = candidates(found.model, scheme, target, names)
+    work = from_message(found.model)
+    weights, left = candidates(work, scheme, target, names)
     left += found.left
     taken = {id(weight.tensor) for weight in weights}
     if not taken.issuperset(found.sources):
         only = {id(source) for made, source in found.sources.items() if made in taken}
         found = hoisted(together, scheme.smallest, only)
-        weights, _ = candidates(found.model, scheme, target, names)
+        work = from_message(found.model)
+        weights, _ = candidates(work, scheme, target, names)
+    graphs = {id(graph.message): graph for graph in work.graph.nested()} if found.homes else {}
     for weight in weights:
-        weight.home = found.homes.get(id(weight.tensor))
-    return Chosen(found.model, weights, left)
+        weight.home = graphs.get(id(found.homes.get(id(weight.tensor))))
+    return Chosen(work, weights, left)

@@ -6,7 +6,6 @@ rounding, whatever the quantization costs in accuracy.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization.candidates import Weight
 from proto_schema.quantization.elements import stored
 from proto_schema.quantization.kept import Kept
-from proto_schema.quantization.model import Rewriting, Target, without_types
+from proto_schema.quantization.model import Rewriting, Target, forget_types
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Quantized
 
@@ -32,15 +31,12 @@ def dequantized(
     `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
     """
     work = Rewriting.of(model, Scheme.of(scheme), target)
-    weights = work.weights
-    made = {id(weight.tensor): _rounded(work, weight) for weight in weights}
-    if work.model.graph is None or not made:
+    if not work.weights:
         return model
-    result, graph = copy.copy(work.model), copy.copy(work.model.graph)
-    graph.initializer = [made.get(id(item), item) for item in graph.initializer]
-    graph.value_info = without_types(graph.value_info, weights)
-    result.graph = graph
-    return result
+    for weight in work.weights:
+        weight.value.tensor = _rounded(work, weight)
+    forget_types(work.weights)
+    return work.model.to_message()
 
 
 def _rounded(work: Rewriting, weight: Weight) -> TensorProto:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from proto_schema.attributes import get_attribute_value
+from proto_schema.ir import Node, Value
 from proto_schema.onnx import NodeProto, TensorProto
 from proto_schema.quantization.scheme import Scheme
 
@@ -94,14 +95,11 @@ def attributes_of(block: int, scheme: Scheme) -> dict[str, int]:
     return found
 
 
-def inputs_of(node: NodeProto, codes: Sequence[Sequence[str]], weights: str) -> list[str]:
-    """The inputs of the QMoE; `codes` has the names of codes, scales and perhaps zero points of both weights."""
-    given = [*node.input, "", "", ""][:6]
-    inputs = [given[0], given[1], *codes[0][:2], given[3], *codes[1][:2], given[5], "", "", ""]
-    inputs += [names[2] if len(names) > 2 else "" for names in codes] + ["", weights]
-    while not inputs[-1]:
-        inputs.pop()
-    return inputs
+def inputs_of(node: Node, codes: Sequence[Sequence[Value]], weights: Value | None) -> list[Value | None]:
+    """The inputs of the QMoE; `codes` has codes, scales and perhaps zero points of both weights."""
+    given = [*node.inputs, None, None, None][:6]
+    inputs = [given[0], given[1], *codes[0][:2], given[3], *codes[1][:2], given[5], None, None, None]
+    return [*inputs, *(items[2] if len(items) > 2 else None for items in codes), None, weights]
 
 
 def routers(nodes: Sequence[NodeProto]) -> set[str]:

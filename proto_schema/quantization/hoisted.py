@@ -14,10 +14,10 @@ from collections.abc import Container, Iterator
 from dataclasses import field
 
 from proto_schema.dtypes import element_count
-from proto_schema.graphs.names import Unique, as_text, bodies, defined
+from proto_schema.graphs.names import Unique, as_text, bodies, defined, used
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
-from proto_schema.quantization.candidates import STANDARD, Left, graphs_inside, names_of
+from proto_schema.quantization.candidates import STANDARD, Left, graphs_inside
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.records import dataclass
 
@@ -70,9 +70,10 @@ class _Work:
         self.only = only
         self.found = found
         self.made: list[TensorProto] = []
-        self.unique = Unique(names_of(model))
         self.times: Counter[str] = Counter()  # in how many graphs a name is defined
         graph = model.graph or GraphProto()
+        ends = (item.name or "" for item in graph.output)
+        self.unique = Unique([*defined(graph), *used(graph.node), *ends])
         for one in (graph, *graphs_inside(graph)):
             self.times.update(set(defined(one)))
         version = model.ir_version or 0

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from proto_schema.attributes import get_attribute_value
 from proto_schema.derived.joined import JoinedPayload
 from proto_schema.derived.source import source_of
+from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
-from proto_schema.quantization.candidates import STANDARD, nodes_of
+from proto_schema.quantization.candidates import STANDARD
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
 
@@ -25,7 +26,7 @@ def joined(model: ModelProto, scheme: Scheme) -> tuple[ModelProto, frozenset[str
     if graph is None:
         return model, frozenset()
     held = {item.name or "": item for item in graph.initializer}
-    reads = Counter(name for _, node in nodes_of(graph) for name in node.input)
+    reads = Counter(name for node in all_nodes(graph.node) for name in node.input)
     fixed = {item.name for item in (*graph.input, *graph.output)}
     made: dict[str, TensorProto] = {}
     gone: set[str] = set()

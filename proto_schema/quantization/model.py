@@ -1,4 +1,4 @@
-"""A model whose weights are in fewer bits: the messages that change are copied, all others are shared.
+"""A model whose weights are in fewer bits.
 
 For standard operators a `DequantizeLinear` (or a `Cast`) in front of all other nodes gives the value that the
 initializer gave, so that no other node changes. For ONNX Runtime a product with such a weight becomes a `MatMulNBits`,
@@ -8,7 +8,6 @@ from a checkpoint with codes of the bits that are asked for keeps its codes, sca
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -20,18 +19,10 @@ from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES
-from proto_schema.helper import make_attribute, make_node
-from proto_schema.onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    OperatorSetIdProto,
-    TensorProto,
-    ValueInfoProto,
-)
+from proto_schema.ir import Graph, Node, Value
+from proto_schema.onnx import ModelProto, NodeProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view
-from proto_schema.quantization.candidates import STANDARD, Use, Weight, graphs_of, names_of
+from proto_schema.quantization.candidates import STANDARD, Use, Weight, message_of
 from proto_schema.quantization.chosen import Chosen, chosen
 from proto_schema.quantization.coded import CodedPayload, codes_of
 from proto_schema.quantization.experts import (
@@ -124,14 +115,9 @@ class Rewriting:
         self.opset_before = opset_before
         self.scheme = scheme
         self.target = target
-        self.opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
-        self._names = names_of(model)
-        self._first: dict[int, list[NodeProto]] = {}  # by the graph that they are at the beginning of
-        self._made: list[TensorProto] = []
-        self._replaced: dict[int, list[NodeProto]] = {}
-        self._experts: dict[
-            int, dict[int, list[str]]
-        ] = {}  # by node and place: the names of codes, scales, zero points
+        self.opset = next((version or 1 for domain, version in model.opsets.items() if domain in STANDARD), 1)
+        self._first: dict[Graph, Node] = {}  # the last of the new nodes at the beginning of a graph
+        self._experts: dict[Node, dict[int, list[Value]]] = {}  # by node and place: codes, scales, zero points
         self._since = 0
 
     @classmethod
@@ -178,20 +164,12 @@ class Rewriting:
 
     def run(self) -> ModelProto:
         """The new model."""
-        graph, weights = self.model.graph, self.weights
-        assert graph is not None
-        kept = {id(weight.tensor) for weight in weights}
-        for weight in weights:
+        for weight in self.weights:
             self._quantize(weight)
-        made = copy.copy(self._graph(graph))  # also where nothing in it changes
-        made.initializer = [item for item in graph.initializer if id(item) not in kept] + self._made
-        made.value_info = without_types(graph.value_info, weights)
-        model = copy.copy(self.model)
-        model.graph = made
-        model.ir_version = max(model.ir_version or 0, self._since)
-        if self._replaced and all(item.domain != MICROSOFT for item in model.opset_import):
-            model.opset_import = [*model.opset_import, OperatorSetIdProto(domain=MICROSOFT, version=1)]
-        return model
+        forget_types(self.weights)
+        made = self.model.to_message()
+        made.ir_version = max(made.ir_version or 0, self._since)
+        return made
 
     # -- weights
 
@@ -301,13 +279,11 @@ class Rewriting:
     def _cast(self, weight: Weight) -> None:
         tensor, code = weight.tensor, self.scheme.kind.code
         if self._stays(weight):
-            self._made.append(tensor)
             return
         payload = CastPayload(source_of(tensor), tensor.data_type or 1, code)
-        name = self._tensor(f"{weight.name}_{self.scheme.type}", code, weight.shape, payload)
-        self._put(
-            weight, make_node("Cast", [name], [weight.name], self._name(f"{weight.name}_cast"), to=tensor.data_type)
-        )
+        made = self._tensor(f"{weight.name}_{self.scheme.type}", code, weight.shape, payload)
+        self._put(weight, "Cast", [made], f"{weight.name}_cast", {"to": tensor.data_type}).stand_for(weight.value)
+        self.model.graph.remove_initializer(weight.value)
 
     def _stays(self, weight: Weight) -> bool:
         """Whether a cast would make a weight no smaller."""
@@ -323,7 +299,7 @@ class Rewriting:
         else:
             axis = 0 if axis is None else len(shape) - 1 if axis == len(shape) - 2 else len(shape) - 2
             scale_shape = (shape[axis],)
-        names = [self._tensor(f"{weight.name}_quantized", kind.code, shape, made.codes)]
+        inputs = [self._tensor(f"{weight.name}_quantized", kind.code, shape, made.codes)]
         scale = self._tensor(f"{weight.name}_scale", made.scale_dtype, scale_shape, made.scales)
         attributes: dict[str, Any] = {"axis": axis}
         if block:
@@ -334,68 +310,109 @@ class Rewriting:
             scale = self._scaled_scales(weight, made, scale)
             if weight.dtype != TensorProto.FLOAT:
                 attributes["output_dtype"] = weight.dtype
-        names.append(scale)
+        inputs.append(scale)
         if made.zeros is not None:
-            names.append(self._tensor(f"{weight.name}_zero_point", kind.code, scale_shape, made.zeros))
-        name = self._name(f"{weight.name}_dequantize")
-        self._put(weight, make_node("DequantizeLinear", names, [weight.name], name, **attributes))
+            inputs.append(self._tensor(f"{weight.name}_zero_point", kind.code, scale_shape, made.zeros))
+        result = self._put(weight, "DequantizeLinear", inputs, f"{weight.name}_dequantize", attributes)
+        result.stand_for(weight.value)
+        self.model.graph.remove_initializer(weight.value)
 
-    def _put(self, weight: Weight, node: NodeProto) -> None:
-        """Add a node at the beginning of the graph in which the weight's floats are made."""
-        self._first.setdefault(id(weight.home or self.model.graph), []).append(node)
+    def _put(
+        self, weight: Weight, op_type: str, inputs: Sequence[Value], name: str, attributes: Mapping[str, Any]
+    ) -> Value:
+        """What a new node makes at the beginning of the graph in which the weight's floats are made."""
+        graph = weight.home or self.model.graph
+        node = Node(op_type, inputs, attributes, name=self.model.new_name(name))
+        self._first[graph] = graph.nodes.insert_after(self._first.get(graph), node)
+        return node.output
 
-    def _scaled_scales(self, weight: Weight, made: Quantized | Kept, scales: str) -> str:
+    def _scaled_scales(self, weight: Weight, made: Quantized | Kept, scales: Value) -> Value:
         """The value that E4M3 scales have over the scale of the whole tensor."""
         whole = self._tensor(f"{weight.name}_scale_of_scales", TensorProto.FLOAT, (), _WholeScale(made))
-        result = self._name(f"{weight.name}_scale_value")
-        name = self._name(f"{weight.name}_scale_dequantize")
-        self._put(weight, make_node("DequantizeLinear", [scales, whole], [result], name))
+        wanted = self.model.new_name(f"{weight.name}_scale_value")
+        result = self._put(weight, "DequantizeLinear", [scales, whole], f"{weight.name}_scale_dequantize", {})
+        result.name = wanted
         return result
 
     def _in_bits(self, weight: Weight) -> None:
         made = self.quantized(weight)
         layout, bits = made.layout, self.scheme.kind.bits
         dtype = weight.dtype
+        self.model.opsets.setdefault(MICROSOFT, 1)
         if weight.is_table:
             code = self.scheme.kind.code
-            names = [self._tensor(f"{weight.name}_quantized", code, weight.shape, made.codes)]
+            values = [self._tensor(f"{weight.name}_quantized", code, weight.shape, made.codes)]
             shape: tuple[int, ...] = (layout.rows, layout.blocks)
-            names.append(self._tensor(f"{weight.name}_scale", dtype, shape, made.scales))
+            values.append(self._tensor(f"{weight.name}_scale", dtype, shape, made.scales))
             if made.zeros is not None:
-                names.append(self._tensor(f"{weight.name}_zero_point", code, shape, made.zeros))
+                values.append(self._tensor(f"{weight.name}_zero_point", code, shape, made.zeros))
+            attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": layout.block}
             for use in weight.uses:
-                self._replaced[id(use.node)] = [self._gather(use.node, names, layout.block)]
+                inputs = [values[0], use.node.input(1), *values[1:]]
+                self._replace(use, self._like(use.node, "GatherBlockQuantized", inputs, attributes))
+            self.model.graph.remove_initializer(weight.value)
             return
         rows, blocks = layout.rows, layout.blocks
         shape = (rows, blocks, layout.block * bits // 8)
-        names = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
-        names.append(self._tensor(f"{weight.name}_scale", dtype, (rows, blocks), made.scales))
+        values = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
+        values.append(self._tensor(f"{weight.name}_scale", dtype, (rows, blocks), made.scales))
         if made.zeros is not None:
             zeros = (rows, (blocks * bits + 7) // 8)
-            names.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, zeros, made.zeros))
+            values.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, zeros, made.zeros))
         attributes = {"K": layout.length, "N": rows, "bits": bits, "block_size": layout.block}
         if self.scheme.accuracy_level:
             attributes["accuracy_level"] = self.scheme.accuracy_level
         for use in weight.uses:
-            self._replaced.update({id(node): [] for node in use.between})
-            self._replaced[id(use.node)] = self._bits_product(use.node, names, attributes)
+            self._replace(use, self._bits_product(use.node, values, attributes))
+        self.model.graph.remove_initializer(weight.value)
 
-    def _bits_product(self, node: NodeProto, names: Sequence[str], attributes: Mapping[str, int]) -> list[NodeProto]:
-        """The product in its new form, and the sum with what a `Gemm` adds."""
-        bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
-        output = self._name(f"{node.output[0]}_product") if bias else node.output[0]
-        name = self._name(f"{node.name}_product") if bias and node.name else node.name
-        made = make_node("MatMulNBits", [node.input[0], *names], [output], name, node.doc_string, MICROSOFT)
-        made.attribute = [make_attribute(key, value) for key, value in attributes.items()]
-        made.metadata_props = node.metadata_props
-        if not bias:
-            return [made]
-        added = make_node("Add", [output, bias], list(node.output), node.name, node.doc_string)
-        added.metadata_props = node.metadata_props
-        return [made, added]
+    def _bits_product(self, node: Node, values: Sequence[Value], attributes: Mapping[str, int]) -> Node:
+        """The product in its new form, or the sum of that with what a `Gemm` adds."""
+        bias = node.input(2) if node.op_type == "Gemm" else None
+        made = self._like(node, "MatMulNBits", [node.input(0), *values], attributes)
+        if bias is None:
+            return made
+        made.output.name = self.model.new_name(f"{node.output.name}_product")
+        if node.name:
+            made.name = self.model.new_name(f"{node.name}_product")
+        return self._like(node, "Add", [made.output, bias], {}, domain="")
+
+    def _like(
+        self,
+        node: Node,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
+        domain: str = MICROSOFT,
+    ) -> Node:
+        """A new node in front of another one, with that one's name and what the file says of it."""
+        made = Node(op_type, inputs, attributes, domain=domain, name=node.name)
+        if node.message is not None:
+            said = node.message
+            made.message = NodeProto(doc_string=said.doc_string or None, metadata_props=said.metadata_props)
+        return self._graph_of(node).nodes.insert(node, made)
+
+    def _graph_of(self, node: Node) -> Graph:
+        assert node.graph is not None  # the uses of weights are nodes of graphs
+        return node.graph
+
+    def _replace(self, use: Use, made: Node) -> None:
+        """Let a new node do the work of one that reads a weight; what is between the two goes if nothing reads it."""
+        for mine, other in zip(made.outputs, use.node.outputs, strict=False):
+            if mine is not None and other is not None:
+                mine.stand_for(other)
+        self._graph_of(use.node).nodes.remove(use.node)
+        self._drop_between(use)
+
+    @staticmethod
+    def _drop_between(use: Use) -> None:
+        for node in reversed(use.between):
+            if node.graph is not None and not node.output.uses:
+                node.graph.nodes.remove(node)
 
     def _block_of_experts(self, weight: Weight) -> int:
-        sizes = sizes_of(weight.uses[0].node, weight.uses[0].place, weight.shape)
+        use = weight.uses[0]
+        sizes = sizes_of(message_of(use.node), use.place, weight.shape)
         return block_of(*sizes[1:], self.scheme) if sizes is not None else 0
 
     def _in_experts(self, weight: Weight) -> None:
@@ -405,83 +422,37 @@ class Rewriting:
         count, rows, length = weight.shape
         blocks = (layout.blocks,) if layout.block else ()
         shape: tuple[int, ...] = (count, rows, length * bits // 8)
-        names = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
-        names.append(self._tensor(f"{weight.name}_scale", weight.dtype, (count, rows, *blocks), made.scales))
+        values = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
+        values.append(self._tensor(f"{weight.name}_scale", weight.dtype, (count, rows, *blocks), made.scales))
         if made.zeros is not None:
             shape = (count, rows, (layout.blocks * bits + 7) // 8) if layout.block else (count, rows * bits // 8)
-            names.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, shape, made.zeros))
-        found = self._experts.setdefault(id(use.node), {})
-        found[use.place] = names
-        self._replaced.update({id(node): [] for node in use.between})
+            values.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, shape, made.zeros))
+        found = self._experts.setdefault(use.node, {})
+        found[use.place] = values
         if len(found) == len(PLACES):
+            self.model.opsets.setdefault(MICROSOFT, 1)
             codes = [found[place] for place in PLACES]
-            self._replaced[id(use.node)] = self._coded_experts(use.node, codes, count, layout.block)
+            self._replace(use, self._coded_experts(use.node, codes, count, layout.block))
+            for one in self.weights:
+                if one.uses[0].node is use.node:
+                    self._drop_between(one.uses[0])
+                    self.model.graph.remove_initializer(one.value)
 
-    def _coded_experts(
-        self, node: NodeProto, codes: Sequence[Sequence[str]], count: int, block: int
-    ) -> list[NodeProto]:
-        nodes, weights = [], ""
-        if router_weights(node, count):
-            weights = self._name(f"{node.output[0]}_router_weights")
-            name = self._name(f"{node.name or 'MoE'}_router_weights")
-            nodes.append(make_node("Softmax", [node.input[1]], [weights], name, axis=1))
-        inputs = inputs_of(node, codes, weights)
-        made = make_node("QMoE", inputs, list(node.output), node.name, node.doc_string, MICROSOFT)
-        added = attributes_of(block, self.scheme)
-        made.attribute = [*node.attribute, *(make_attribute(key, value) for key, value in added.items())]
-        made.metadata_props = node.metadata_props
-        return [*nodes, made]
+    def _coded_experts(self, node: Node, codes: Sequence[Sequence[Value]], count: int, block: int) -> Node:
+        weights = None
+        if router_weights(message_of(node), count):
+            wanted = self.model.new_name(f"{node.output.name}_router_weights")
+            name = self.model.new_name(f"{node.name or 'MoE'}_router_weights")
+            router = Node("Softmax", [node.input(1)], {"axis": 1}, name=name)
+            weights = self._graph_of(node).nodes.insert(node, router).output
+            weights.name = wanted
+        attributes = {**node.attributes, **attributes_of(block, self.scheme)}
+        return self._like(node, "QMoE", inputs_of(node, codes, weights), attributes)
 
-    def _gather(self, node: NodeProto, names: Sequence[str], block: int) -> NodeProto:
-        inputs = [names[0], node.input[1], *names[1:]]
-        attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": block}
-        made = make_node("GatherBlockQuantized", inputs, list(node.output), node.name, node.doc_string, MICROSOFT)
-        made.attribute = [make_attribute(key, value) for key, value in attributes.items()]
-        made.metadata_props = node.metadata_props
-        return made
-
-    # -- messages
-
-    def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> str:
-        name = self._name(name)
+    def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> Value:
         self._since = max(self._since, DTYPES[dtype].since)
-        self._made.append(TensorProto(name=name, data_type=dtype, dims=list(shape), raw_data=payload))
-        return name
-
-    def _name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._names:
-            name, number = f"{wanted}_{number}", number + 1
-        self._names.add(name)
-        return name
-
-    def _graph(self, graph: GraphProto) -> GraphProto:
-        """The graph with the new nodes in it; itself where nothing changes."""
-        if not self._replaced and not self._first:
-            return graph
-        nodes = list(self._first.get(id(graph), ()))
-        for node in graph.node:
-            nodes.extend(self._replaced.get(id(node), [self._node(node)]))
-        made = copy.copy(graph)
-        made.node = nodes
-        return made
-
-    def _node(self, node: NodeProto) -> NodeProto:
-        if not any(True for _ in graphs_of(node)):
-            return node
-        made = copy.copy(node)
-        made.attribute = [self._attribute(item) for item in node.attribute]
-        return made
-
-    def _attribute(self, item: AttributeProto) -> AttributeProto:
-        if item.g is None and not item.graphs:
-            return item
-        made = copy.copy(item)
-        if item.g is not None:
-            made.g = self._graph(item.g)
-        if item.graphs:
-            made.graphs = [self._graph(graph) for graph in item.graphs]
-        return made
+        tensor = TensorProto(data_type=dtype, dims=list(shape), raw_data=payload)
+        return self.model.graph.add_initializer(tensor, self.model.new_name(name))
 
 
 class _WholeScale(Payload):
@@ -520,15 +491,17 @@ def _is_product(use: Use) -> bool:
     if use.kind != "Gemm":
         return False
     plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
-    given = {item.name: item.f if item.f is not None else item.i for item in use.node.attribute}
+    given = use.node.attributes
     return all(given.get(name, usual) == usual for name, usual in plain.items())
 
 
-def without_types(infos: Sequence[ValueInfoProto], weights: Sequence[Weight]) -> list[ValueInfoProto]:
-    """The types of values, without those between weights and products that become float32 and were not."""
-    changed = [weight for weight in weights if weight.dtype != weight.tensor.data_type]
-    names = {name for weight in changed for use in weight.uses for node in use.between for name in node.output}
-    return [item for item in infos if item.name not in names]
+def forget_types(weights: Sequence[Weight]) -> None:
+    """Let the file say no types between weights and products that become float32 and were not."""
+    for weight in weights:
+        if weight.dtype != weight.tensor.data_type:
+            for value in (value for use in weight.uses for node in use.between for value in node.outputs):
+                if value is not None:
+                    value.declared = None
 
 
 def _product(sizes: Sequence[int]) -> int:

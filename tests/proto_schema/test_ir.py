@@ -272,6 +272,20 @@ def test_a_loop_may_remove_and_insert() -> None:
     assert uses_that_are_wrong(model) == []
 
 
+def test_some_uses_alone_are_replaced() -> None:
+    model = read(BODY)
+    relu, before = node(model, "Relu"), node(model, "Relu").output
+    made = model.graph.nodes.insert_after(relu, ir.Node("Sin", [before]))
+    before.replace_uses(made.output, [use for use in before.uses if use[0] is node(model, "Abs")])
+    assert [item.op_type for item in model.graph.nodes] == ["Relu", "Sin", "If"]
+    assert [user.op_type for user, _ in before.uses if isinstance(user, ir.Node)] == ["Neg", "Sin"]
+    assert model.graph.nodes.insert_after(None, ir.Node("Cos", [model.graph.inputs[0]])) is next(
+        iter(model.graph.nodes)
+    )
+    assert len(list(model.graph.nested())) == 3
+    assert uses_that_are_wrong(model) == []
+
+
 def test_a_model_from_nothing() -> None:
     image = ir.Value("x", ps.inference.types.Tensor(1, (2,)))
     model = ir.Model(ir.Graph("g", [image]), {"": 20})

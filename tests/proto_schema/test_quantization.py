@@ -407,14 +407,14 @@ def test_what_stays(name: str) -> None:
     assert ps.dumps(quantize(source, {"type": "int4", **scheme})) == ps.dumps(source)
 
 
-def test_a_name_that_a_graph_inside_hides_stays() -> None:
+def test_a_name_that_a_graph_inside_hides_is_another_value() -> None:
     source = in_a_branch()
     assert source.graph is not None
     branch = next(item.g for item in source.graph.node[1].attribute if item.name == "then_branch")
     assert branch is not None
     branch.node = [helper.make_node("Identity", ["x"], ["w"]), helper.make_node("MatMul", ["x", "w"], ["z"])]
     reasons = {entry.name: entry.reason for entry in planned(source, "int8").entries}
-    assert reasons == {"v": "", "w": "has a name that a graph inside gives to another value"}
+    assert reasons == {"v": "", "w": "is read by no node"}
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
