@@ -28,6 +28,7 @@ from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import STANDARD
 from proto_schema.quantization.elements import FLOATS, Floats
+from proto_schema.quantization.hoisted import constant_of
 from proto_schema.quantization.integers import Grid, ranges
 from proto_schema.tensors import to_array
 from proto_schema.units import size_text
@@ -136,10 +137,8 @@ def _make_initializers(model: Model) -> None:
     if (model.message.ir_version or 0) < _FREE:
         return
     for node in graph.nodes:
-        if node.op_type != "Constant" or node.domain not in STANDARD or len(node.attributes) != 1:
-            continue
-        (tensor,) = node.attributes.values()
-        if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS[:3] and not node.output.is_output:
+        tensor = constant_of(node)
+        if tensor is not None and tensor.data_type in FLOATS[:3] and not node.output.is_output:
             graph.add_initializer(tensor).stand_for(node.output)
             graph.nodes.remove(node)
 

@@ -343,12 +343,6 @@ class Node(User):
         """The graphs among its attributes."""
         return [] if self._attributes is None else list(self._attributes.bodies())
 
-    def values(self) -> Iterator[Value]:
-        """What it reads, and what its bodies read of the graphs around it."""
-        yield from (value for value in self._reads if value is not None)
-        for body in self.bodies:
-            yield from body.free_values()
-
 
 class Nodes:
     """The nodes of a graph in their order.
@@ -544,15 +538,6 @@ class Graph(User):
         for node in self.nodes:
             for body in node.bodies:
                 yield from body.nested()
-
-    def free_values(self) -> Iterator[Value]:
-        """What its nodes and outputs read of the graphs around it."""
-        inside = {id(graph) for graph in self.nested()}
-        for graph in self.nested():
-            for user in (*graph.nodes, graph):
-                for value in user._reads:
-                    if value is not None and id(value.graph) not in inside:
-                        yield value
 
     def _clear(self) -> None:
         """Nothing in it reads anything any more."""

@@ -15,7 +15,7 @@ from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.graphs.names import bodies
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.ir import Graph, Model, Node, Value
-from proto_schema.onnx import GraphProto, NodeProto, TensorProto
+from proto_schema.onnx import NodeProto, TensorProto
 from proto_schema.payload import nbytes
 from proto_schema.quantization import experts
 from proto_schema.quantization.elements import FLOATS
@@ -136,8 +136,9 @@ class _Known:
 
 def _declared_inside(model: Model) -> Iterator[str]:
     if model.message.graph is not None:
-        for graph in graphs_inside(model.message.graph):
-            yield from (item.name or "" for item in graph.value_info)
+        for node in all_nodes(model.message.graph.node):
+            for graph in bodies(node):
+                yield from (item.name or "" for item in graph.value_info)
 
 
 def message_of(node: Node) -> NodeProto:
@@ -234,12 +235,6 @@ def _passes(node: Node, rank: int) -> bool:
     if node.op_type == "Cast":
         return node.attributes.get("to") == TensorProto.FLOAT
     return node.op_type == "Transpose" and rank == 2 and node.attributes.get("perm", [1, 0]) == [1, 0]
-
-
-def graphs_inside(graph: GraphProto) -> Iterator[GraphProto]:
-    """The graphs in attributes of nodes, at any depth."""
-    for node in all_nodes(graph.node):
-        yield from bodies(node)
 
 
 def bytes_of(tensor: TensorProto) -> int:

@@ -6,7 +6,7 @@ from proto_schema.ir import Model, from_message
 from proto_schema.onnx import ModelProto
 from proto_schema.quantization.arranged import prepared
 from proto_schema.quantization.candidates import Left, Weight, candidates
-from proto_schema.quantization.hoisted import hoisted
+from proto_schema.quantization.hoisted import hoist
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.records import dataclass
 
@@ -23,17 +23,16 @@ class Chosen:
 def chosen(model: ModelProto, scheme: Scheme, target: str) -> Chosen:
     """The weights that the scheme takes, wherever the model keeps them; what is not taken stays where it is."""
     together, names = prepared(model, scheme)
-    found = hoisted(together, scheme.smallest)
-    work = from_message(found.model)
+    work = from_message(together)
+    found = hoist(work, scheme.smallest)
     weights, left = candidates(work, scheme, target, names)
     left += found.left
     taken = {id(weight.tensor) for weight in weights}
     if not taken.issuperset(found.sources):
         only = {id(source) for made, source in found.sources.items() if made in taken}
-        found = hoisted(together, scheme.smallest, only)
-        work = from_message(found.model)
+        work = from_message(together)
+        found = hoist(work, scheme.smallest, only)
         weights, _ = candidates(work, scheme, target, names)
-    graphs = {id(graph.message): graph for graph in work.graph.nested()} if found.homes else {}
     for weight in weights:
-        weight.home = graphs.get(id(found.homes.get(id(weight.tensor))))
+        weight.home = found.homes.get(id(weight.tensor))
     return Chosen(work, weights, left)
