@@ -137,6 +137,8 @@ class Value:
     def type(self) -> Type | None:
         """Its type as the file declares it, or as `Model.infer` found it last; None where nothing is known."""
         held = self.tensor
+        if held is None and self._type is not None:
+            return self._type
         if held is not None and not self.is_input:
             if isinstance(held, TensorProto):
                 return Tensor(held.data_type or 0, tuple(held.dims))
@@ -158,17 +160,20 @@ class Value:
     @property
     def dtype(self) -> int:
         """The code of its data type; 0 where that is not known, or the value is no tensor."""
-        return self.type.dtype if isinstance(self.type, Tensor) and self.type.dtype in DTYPES else 0
+        known = self.type
+        return known.dtype if isinstance(known, Tensor) and known.dtype in DTYPES else 0
 
     @property
     def shape(self) -> Shape:
         """Its sizes, which may be expressions; None where not even the rank is known."""
-        return self.type.shape if isinstance(self.type, Tensor) else None
+        known = self.type
+        return known.shape if isinstance(known, Tensor) else None
 
     @property
     def rank(self) -> int | None:
         """The number of axes, None where it is not known."""
-        return None if self.shape is None else len(self.shape)
+        shape = self.shape
+        return None if shape is None else len(shape)
 
     @property
     def sizes(self) -> tuple[int, ...] | None:
@@ -177,7 +182,8 @@ class Value:
 
     def dim(self, axis: int) -> Dim | None:
         """One size of the shape; None where the rank is not known."""
-        return None if self.shape is None or not -len(self.shape) <= axis < len(self.shape) else self.shape[axis]
+        shape = self.shape
+        return None if shape is None or not -len(shape) <= axis < len(shape) else shape[axis]
 
     def array(self, limit: int = READ_AT_MOST) -> npt.NDArray[Any] | None:
         """Its elements, where the file holds them or all follow from what it holds; None past `limit` bytes.
@@ -341,7 +347,8 @@ class Node(User):
     @property
     def bodies(self) -> list[Graph]:
         """The graphs among its attributes."""
-        return [] if self._attributes is None else list(self._attributes.bodies())
+        held = self._attributes
+        return list(held.bodies()) if held is not None and held._bodies else []
 
 
 class Nodes:

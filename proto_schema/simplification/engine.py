@@ -210,9 +210,10 @@ class _Round:
             return None
         if any(row.ref_attr_name for row in node.attributes.messages()):
             return None
-        first = self.seen.setdefault(_key(node), node)
-        if first.graph is None or _key(first) != _key(node):  # it went, or is another one now
-            first = self.seen[_key(node)] = node
+        key = _key(node)
+        first = self.seen.setdefault(key, node)
+        if first is not node and (first.graph is None or _key(first) != key):  # it went, or is another one now
+            first = self.seen[key] = node
         return None if first is node else first
 
     def _without_unused(self) -> None:

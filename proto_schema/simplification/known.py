@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from proto_schema import operators
+from proto_schema.attributes import get_attribute_value
 from proto_schema.budget import Budget
 from proto_schema.dtypes import DTYPES
 from proto_schema.errors import UnreadableDataError
 from proto_schema.inference.site import misform
+from proto_schema.inference.types import Tensor
 from proto_schema.ir import Model, Node, Value
-from proto_schema.onnx import AttributeProto
 
 Array = Any
 PLAIN = frozenset(code for code, row in DTYPES.items() if row.native)
@@ -38,9 +39,10 @@ class Known:
 
     def same_type(self, one: Value, other: Value) -> bool:
         """Whether two values have one data type, and one shape for all sizes of the inputs."""
-        if not one.dtype or one.shape is None:
+        mine, theirs = one.type, other.type
+        if not isinstance(mine, Tensor) or not isinstance(theirs, Tensor) or not mine.dtype or mine.shape is None:
             return False
-        return (one.dtype, one.shape) == (other.dtype, other.shape)
+        return (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a small constant, or those that inference knows; None for what is large or numpy lacks."""
@@ -78,7 +80,7 @@ class Known:
         schema = operators.schema(node.op_type, self.opset)
         declared = schema.attributes if schema is not None else {}
         found = {name: row.default for name, row in declared.items() if row.default is not None}
-        return {**found, **node.attributes}
+        return {**found, **node.attributes} if node.attributes else found
 
     def calls_function(self, node: Node) -> bool:
         """Whether the model has a function of the name, which the node may mean."""
@@ -92,5 +94,6 @@ class Known:
         inputs = zip(schema.inputs, node.inputs, strict=False)
         if any(value is None and formal.option == "single" for formal, value in inputs):
             return False
-        given = {name: None if isinstance(value, AttributeProto) else value for name, value in node.attributes.items()}
+        rows = node.attributes.messages()
+        given = {row.name or "": None if row.ref_attr_name else get_attribute_value(row) for row in rows}
         return len(node.outputs) >= schema.min_output and not misform(schema, len(node.inputs), given)
