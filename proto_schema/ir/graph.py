@@ -449,6 +449,7 @@ class Graph(User):
     __slots__ = (
         "_declared",
         "_declared_outputs",
+        "_hiding",
         "_initializers",
         "_inputs",
         "annotations",
@@ -468,6 +469,7 @@ class Graph(User):
         self._initializers: dict[Value, None] = {}
         self._declared: list[Value | ValueInfoProto] = []  # the entries of `value_info`, in their order
         self._declared_outputs: list[ValueInfoProto | None] = []  # where they differ from what the values declare
+        self._hiding: set[Value] = set()  # values that had the name of one around the graph in the file, too
         self._reads = []
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)

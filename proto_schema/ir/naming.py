@@ -1,7 +1,7 @@
 """Names for values that have none, or whose name means another value where it is read.
 
-A name clashes where two values of one graph have it, or where a body reads a value and has another one of that name.
-Names that the file had stay unless they clash; those of inputs and outputs go before others.
+A name clashes where two values of one graph have it, where a body reads a value and has another one of that name, and
+where a body came to hide a value by one of its own. Names that the file had stay unless they clash; those of inputs and outputs go before others.
 """
 
 from __future__ import annotations
@@ -69,8 +69,11 @@ class _Clashes:
                 fixed = (value.is_input or value._outputs) and not (other.is_input or other._outputs)
                 self.unnamed[other if fixed else value] = None
                 return
+            around = visible.get(name)
+            if around is not None and other is None and value not in graph._hiding:
+                self.hiding[value] = None
             own[name] = value
-            hidden.setdefault(name, visible.get(name))
+            hidden.setdefault(name, around)
             visible[name] = value
 
         def read(value: Value, user: User) -> None:

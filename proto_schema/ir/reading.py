@@ -17,9 +17,10 @@ _PARTS: Any = attrgetter("_input", "_output", "_attribute")
 class _Scope:
     """The names of one graph. A name that is not here is looked up in the graphs around it."""
 
-    __slots__ = ("outer", "unknown", "values")
+    __slots__ = ("graph", "outer", "unknown", "values")
 
-    def __init__(self, outer: _Scope | None = None) -> None:
+    def __init__(self, graph: Graph, outer: _Scope | None = None) -> None:
+        self.graph = graph
         self.outer = outer
         self.values: dict[str, Value] = {}
         self.unknown: dict[str, Value] = {}
@@ -52,13 +53,16 @@ class _Scope:
         made = self.unknown.pop(name, None) if self.unknown else None
         if made is None or made.producer is not None:
             made = Value(name)
+        if self.outer is not None and self.outer.get(name) is not None:
+            self.graph._hiding.add(made)
         self.values[name] = made
         return made
 
 
 def read_graph(message: GraphProto, outer: _Scope | None = None, path: str = "graph") -> Graph:
     """The graph of a message. Raises CheckError where a name is defined twice."""
-    scope, graph = _Scope(outer), Graph(message.name or "")
+    graph = Graph(message.name or "")
+    scope = _Scope(graph, outer)
     graph.message = message
     inputs = []
     for place, item in enumerate(message.input):
@@ -101,7 +105,8 @@ def read_graph(message: GraphProto, outer: _Scope | None = None, path: str = "gr
 
 def read_function(message: FunctionProto, path: str) -> Function:
     """The function of a message. Raises CheckError where a name is defined twice."""
-    scope, function = _Scope(), Function(message.name or "")
+    function = Function(message.name or "")
+    scope = _Scope(function)
     function.message = message
     function.domain, function.overload = message.domain or "", message.overload or ""
     function.opsets = {item.domain or "": item.version or 0 for item in message.opset_import}

@@ -98,6 +98,14 @@ ROWS: list[tuple[str, str, list[str]]] = [
         ["Abs", "Sub", "Neg", "Sub"],
     ),
     (
+        "if of a known condition, before one whose branch has its names",
+        "g (float[2] x, bool d) => (float[2] y, float[2] z) <bool c = {1}> { y = If <then_branch = a () => "
+        "(float[2] r) { u = Exp(x) r = Add(u, x) }, else_branch = b () => (float[2] s) { s = Abs(x) }>(c) "
+        "z = If <then_branch = a2 () => (float[2] r2) { u = Neg(x) r2 = Exp(u) }, "
+        "else_branch = b2 () => (float[2] s2) { s2 = Abs(x) }>(d) }",
+        ["Exp", "Add", "If"],
+    ),
+    (
         "if that gives a value from around it, and one value twice",
         "g (float[2] x) => (float[2] p, float[2] q, float[2] z) <bool c = {0}> { t = Neg(x) p, q, z = If <then_branch "
         "= a () => (float[2] i, float[2] i2, float[2] i3) { i = Exp(x) i2 = Exp(i) i3 = Exp(i2) }, else_branch = "
