@@ -1,7 +1,8 @@
 """Names for values that have none, or whose name means another value where it is read.
 
 A name clashes where two values of one graph have it, where a body reads a value and has another one of that name, and
-where a body came to hide a value by one of its own. Names that the file had stay unless they clash; those of inputs and outputs go before others.
+where a body came to hide a value by one of its own. Names that the file had stay unless they clash; those of inputs and
+outputs go before others.
 """
 
 from __future__ import annotations
