@@ -49,12 +49,12 @@ VERBS = (
 )
 """The modules of `verbs`, in the order of the help."""
 
-_DESCRIPTION = "PyTorch to ONNX with nothing but torch and numpy."
+_DESCRIPTION = "PyTorch to ONNX with torch and numpy only."
 _EPILOG = """\
 first steps:
   purexport demo                           export, check and run a ResNet-50 in this folder
   purexport export net.py:Net --input x=float32[1,3,224,224] -o net.onnx
-  purexport show net.onnx                  what is in the file
+  purexport show net.onnx                  print the inputs, outputs and nodes of the file
 
 `purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input,
 128 + N ended by the signal N.

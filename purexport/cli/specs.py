@@ -166,7 +166,7 @@ def parse_size(text: str | None, option: str = "--shard-size") -> int | None:
 
 def add_budget(parser: argparse.ArgumentParser, what: str, default: int) -> None:
     """The option that says how much memory and work a file may ask for; work is a fixed multiple of the memory."""
-    text = f"the limit of memory for {what}; the limit of work follows from it (default: {default >> 20:,} MiB)"
+    text = f"the memory limit for {what}; the limit of work follows from it (default: {default >> 20:,} MiB)"
     parser.add_argument("--budget", metavar="SIZE", help=text)
 
 

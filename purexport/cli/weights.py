@@ -15,12 +15,12 @@ from purexport.cli.errors import UsageError
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """The options that name a checkpoint, and how its names and types become the model's."""
     add = parser.add_argument
-    several = "a checkpoint for the model; of several with a tensor of one name, the last counts"
+    several = "a checkpoint for the model; if several have a tensor of the same name, the last one is used"
     add("--weights", action="append", metavar="FILE", help=several)
     renamed = "rename tensors of the checkpoint to names of the model"
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=renamed)
-    add("--partial", action="store_true", help="the checkpoint may hold more or less than the model")
-    add("--cast", action="store_true", help="cast floats of the checkpoint to the types of the model")
+    add("--partial", action="store_true", help="allow missing and additional tensors in the checkpoint")
+    add("--cast", action="store_true", help="cast floating-point weights to the types of the model")
 
 
 def fill_model(model: Any, args: argparse.Namespace) -> None:

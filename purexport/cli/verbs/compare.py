@@ -45,15 +45,15 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "compare",
-        help="find where a file differs from the model: the first wrong node, and the line of the model behind it",
-        description="Run a model in torch and its file in ONNX Runtime, and print how far each output is off. Without "
-        "ONNX Runtime the evaluator of proto_schema runs the file. Where one differs, name the node at fault, the line "
-        "of the model behind it, and how the error grows; the exit status is then 1. MODEL can also be another file, "
-        "which the evaluator runs. Files of other exporters are matched by their values.",
+        help="find where a file differs from the model: the first wrong node, and the line of the model",
+        description="Run a model in torch and its file in ONNX Runtime, and print the error of each output. Without "
+        "ONNX Runtime the evaluator of proto_schema runs the file. If an output differs, print the node at fault, the "
+        "line of the model that it comes from, and how the error grows; the exit status is then 1. MODEL can also be "
+        "another file, which the evaluator runs. In files of other exporters, values are matched by their content.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
-    add("source", metavar="MODEL", help="what the file was exported from, as in net.py:Net; or another .onnx file")
+    add("source", metavar="MODEL", help="the model that the file was exported from, as in net.py:Net, or another .onnx file")
     add("file", metavar="FILE", help="the .onnx file")
     add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
     add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")

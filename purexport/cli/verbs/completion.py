@@ -54,7 +54,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "completion",
-        help="a script that makes bash, zsh or fish complete the command line",
+        help="print a script for completion in bash, zsh or fish",
         description="Print a script for a shell, which then completes verbs, options, choices and file names.",
         epilog=_EXAMPLES,
     )

@@ -25,7 +25,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "convert",
-        help="another opset version, older or newer, with every operator converted",
+        help="convert to another opset version, older or newer",
         description="Convert a model to an older or a newer opset. An operator that the opset lacks is replaced by\n"
         "several of its operators. If that is not possible, the verb names the node and the nearest opset that\n"
         "has the operator, and the exit status is 1. Weights are not read: the kernel copies them, or they\n"

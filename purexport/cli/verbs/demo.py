@@ -30,8 +30,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "demo",
         help="export, check and run a ResNet-50 in this folder",
-        description="Export a ResNet-50 with random weights to the current folder, check the file, and where "
-        "onnxruntime is installed run it and compare it with torch, for two batch sizes.",
+        description="Export a ResNet-50 with random weights to the current folder, and check the file. If onnxruntime "
+        "is installed, run the file at two batch sizes, and compare the results with torch.",
         epilog="example:\n  purexport demo --opset 17 --capture export",
     )
     add = parser.add_argument

@@ -19,7 +19,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "diff",
-        help="what differs between two models: structure, fields, values, bytes",
+        help="print the differences between two models: structure, fields, values, bytes",
         description="Compare two models: graphs aligned by names and structure, then fields, then the values of "
         "tensors, then bytes. The exit status is 1 when they differ.",
         epilog="examples:\n"
@@ -29,8 +29,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add = parser.add_argument
     add("a", metavar="A", help="an .onnx file")
-    add("b", metavar="B", help="another")
-    add("--ignore", metavar="WHAT", default="", help=f"what may differ, with commas between: {', '.join(IGNORABLE)}")
+    add("b", metavar="B", help="the other .onnx file")
+    add("--ignore", metavar="WHAT", default="", help=f"differences to ignore, separated by commas: {', '.join(IGNORABLE)}")
     add("--top", type=int, default=50, metavar="N", help="differences to show (default: 50)")
     add("--html", metavar="PAGE", help="write a page with both graphs side by side and a list of the differences")
     add_force(parser)

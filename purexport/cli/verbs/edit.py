@@ -35,7 +35,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "edit",
-        help="metadata, names, doc strings and versions, without rewriting weights",
+        help="change metadata, names, doc strings and versions, without rewriting weights",
         description="Change metadata, names, doc strings and versions of a model, in place or into a new file.\n"
         "The file is at every moment the whole old one or the whole new one. Weights are copied\n"
         "by the kernel or not at all: --dry-run says how.",

@@ -69,13 +69,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
-    add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")
+    add("source", metavar="MODULE:NAME", help="the model, as in net.py:Net")
     add(
         "--input",
         action="append",
         default=[],
         metavar="SPEC",
-        help="an example input; give one for each argument, in their order",
+        help="an example input; give one for each argument, in order",
     )
     add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")
     add(
@@ -96,7 +96,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--capture", choices=("auto", "trace", "export", "dispatch"), default="auto", help="how torch runs the model")
     add_weights(parser)
     add(
-        "--meta", action="store_true", help="make the model without memory for weights; --weights must have all of them"
+        "--meta", action="store_true", help="create the model without memory for weights; --weights must have all of them"
     )
     where = "file (the default): weights go to FILE.data; reference: the file refers to the checkpoint"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)

@@ -28,7 +28,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "extract",
-        help="a tensor to .npy, all tensors to .safetensors, a subgraph to a model",
+        help="write a tensor to .npy, all tensors to .safetensors, or a subgraph to a model",
         description="Write a part of a model to a file of its own.",
         epilog=_EXAMPLES,
     )
@@ -36,7 +36,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("file", metavar="FILE", help="the .onnx file")
     add("--tensor", metavar="NAME", help="write this tensor as .npy")
     add("--tensors", action="store_true", help="write all initializers as .safetensors")
-    add("--outputs", metavar="NAMES", help="write the nodes that make these values, with commas between")
+    add("--outputs", metavar="NAMES", help="write the nodes that compute these values (names separated by commas)")
     add("--inputs", metavar="NAMES", help="where that subgraph begins (default: at the inputs of the graph)")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")
     add_force(parser)

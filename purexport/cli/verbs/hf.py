@@ -11,8 +11,8 @@ TARGETS = ("onnx", "onnxruntime")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  The task follows from the class that the
-config names.  Files of the tokenizer and the processor are copied beside model.onnx.  No Python of the folder runs, and
-links that lead out of it are refused.  For models that generate text use `purexport llm`.
+config names.  Files of the tokenizer and the processor are copied beside model.onnx.  Python code in the folder does not run, and links
+that lead out of it are refused.  For models that generate text use `purexport llm`.
 
 tasks:
   feature-extraction text-classification token-classification question-answering multiple-choice fill-mask
@@ -32,17 +32,17 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "hf",
         help="export another model of transformers, such as an encoder or a classifier",
-        description="Write an encoder, a classifier or another model of transformers that generates no text.",
+        description="Write an encoder, a classifier or another model of transformers that does not generate text.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_folders(parser)
-    parser.add_argument("--task", metavar="TASK", help="what the model is for (default: what its config names)")
+    parser.add_argument("--task", metavar="TASK", help="the task of the model (default: from its config)")
     parser.add_argument(
         "--target",
         choices=TARGETS,
         default="onnx",
-        help="onnx: operators of the standard (default); onnxruntime: its fused ones too",
+        help="onnx: operators of the standard (default); onnxruntime: also fused operators of ONNX Runtime",
     )
     add_opset_and_dtype(parser, opset=20)
     parser.add_argument("--verify", action="store_true", help="compare the file with torch at two sizes, then write it")

@@ -18,20 +18,20 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "html",
-        help="a page to look at: graph, bytes, sizes, tensors with histograms",
-        description="Write one page, without network or build step, that shows a file of any size: its graph, the "
-        "tree of fields, a map of the bytes, where they go, and tensors with histograms. Weights are read for the "
+        help="write a page for a browser: graph, bytes, sizes, tensors with histograms",
+        description="Write a page that shows a file of any size in a browser, without a network: its graph, the tree "
+        "of fields, a map of the bytes, their sizes by use, and tensors with histograms. Weights are read for the "
         "histograms only. For a broken file the page shows where the error is, and the exit status is 1.",
         epilog="example:\n  purexport html m.onnx -o m.html --histograms none",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
-    add("-o", "--output", metavar="FILE", help="the page to write (default: beside the file, named as it, with .html)")
+    add("-o", "--output", metavar="FILE", help="the page to write (default: beside the file, with the same name and .html)")
     add(
         "--histograms",
         choices=HISTOGRAMS,
         default="auto",
-        help="the values to count: auto takes samples of tensors above 16 MB and reads at most 256 MB (default: auto)",
+        help="which values the histograms count: auto takes samples of tensors above 16 MB and reads at most 256 MB (default: auto)",
     )
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")

@@ -31,7 +31,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "infer",
-        help="the types and shapes of all values, and which nodes contradict them",
+        help="infer the types and shapes of all values, and find nodes that contradict them",
         description="Infer the types and shapes of all values of a model, with sizes as expressions of the inputs' "
         "sizes. Weights are not read, so large files take no longer than small ones. -o writes the model with these "
         "types and shapes. The exit status is 1 when shapes or types contradict each other.",

@@ -34,7 +34,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "inspect",
-        help="the bytes of a file as a tree of fields: offset, length, name, value",
+        help="print the bytes of a file as a tree of fields: offset, length, name, value",
         description="Show the bytes of an .onnx file as a tree of fields. Weights are not read. "
         "A broken file is shown up to the first error, with its place and cause, and the exit status is 1.",
         epilog=_EXAMPLES,

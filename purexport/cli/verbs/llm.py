@@ -13,8 +13,8 @@ _CACHES: dict[str, Literal["dynamic", "static"] | None] = {"dynamic": "dynamic",
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
-being loaded; the files of the tokenizer and of generation are copied too.  No Python of the folder runs, and links that
-lead out of it are refused.
+being loaded; the files of the tokenizer and of generation are copied too.  Python code in the folder does not run, and
+links that lead out of it are refused.
 
 examples:
   purexport llm Llama-3.2-1B -o out --target onnxruntime-genai --verify
@@ -37,8 +37,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--target",
         choices=TARGETS,
         default="onnx",
-        help="onnx: operators of the standard (default); onnxruntime: its fused ones too; onnxruntime-genai: with its "
-        "genai_config.json",
+        help="onnx: operators of the standard (default); onnxruntime: also fused operators of ONNX Runtime; "
+        "onnxruntime-genai: these, and a genai_config.json",
     )
     add_opset_and_dtype(parser, opset=23)
     parser.add_argument(

@@ -30,7 +30,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "merge",
         help="join two models: outputs of the first become inputs of the second",
-        description="Join two models to one. External data stays where it is if it is in the folder of the new model "
+        description="Join two models into one. External data stays where it is if it is in the folder of the new model "
         "or below it; the new model refers to it.",
         epilog=_EXAMPLES,
     )
@@ -42,12 +42,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--prefix",
         action="append",
         default=[],
-        help="a prefix for the names of FIRST; given a second time, for those of SECOND",
+        help="a prefix for the names in FIRST; give it again for the names in SECOND",
     )
-    add("--inputs", metavar="NAMES", help="keep these inputs only, with commas between")
-    add("--outputs", metavar="NAMES", help="keep these outputs only, with commas between")
+    add("--inputs", metavar="NAMES", help="keep these inputs only (names separated by commas)")
+    add("--outputs", metavar="NAMES", help="keep these outputs only (names separated by commas)")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")
-    add("--dry-run", action="store_true", help="say what the model would be, and write nothing")
+    add("--dry-run", action="store_true", help="report on the merged model, and write nothing")
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser

@@ -34,11 +34,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "quantize",
-        help="weights in fewer bits: int8, int4, int2, small floats, in blocks or by channel",
-        description="Store the weights of products (MatMul, Gemm, Conv; with --embeddings those of Gather) in fewer\n"
-        "bits. Each weight is read once, a piece at a time. --dry-run says for each one what would be\n"
-        "done, its bytes before and after, and its relative error. With --activations the results of nodes are\n"
-        "integers, too, in the ranges that samples show: the model runs on each file of --calibrate.",
+        help="store weights in fewer bits: int8, int4, int2, small floats, in blocks or by channel",
+        description="Store the weights of MatMul, Gemm and Conv (with --embeddings also of Gather) in fewer bits. Each\n"
+        "weight is read once, a piece at a time. --dry-run prints the plan for each weight, its bytes before\n"
+        "and after, and its relative error. With --activations the results of nodes become integers, too.\n"
+        "Their ranges come from samples: the model runs on each file of --calibrate.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
@@ -46,14 +46,14 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--type", help="the type of the weights: int4 (the default), int8, uint4, nvfp4, float16, ...")
     add("--block-size", metavar="N", type=int, help="elements that share a scale; 0 for a whole output channel")
-    add("--target", choices=("onnx", "onnxruntime"), default="onnx", help="the kind of operators that read the weights")
+    add("--target", choices=("onnx", "onnxruntime"), default="onnx", help="onnx: DequantizeLinear; onnxruntime: also MatMulNBits and QMoE")
     points = parser.add_mutually_exclusive_group()
     points.add_argument("--symmetric", action="store_true", help="no zero points; signed types have none by default")
     points.add_argument("--zero-points", action="store_true", help="a zero point for each block")
-    add("--include", metavar="PATTERN", action="append", default=[], help="only weights whose names match")
+    add("--include", metavar="PATTERN", action="append", default=[], help="quantize only weights whose names match")
     add("--exclude", metavar="PATTERN", action="append", default=[], help="leave out weights whose names match")
     add("--embeddings", action="store_true", help="also quantize tables that only Gather reads")
-    add("--smallest", metavar="N", type=int, default=1024, help="leave weights with fewer elements (default: 1024)")
+    add("--smallest", metavar="N", type=int, default=1024, help="keep weights with fewer elements as they are (default: 1024)")
     add("--clip", action="store_true", help="search for the range of each block with the smallest squared error")
     add("--opset", metavar="N", type=int, help="convert the model to this opset first, if its own lacks the type")
     add(
@@ -63,7 +63,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         default=0,
         help="the attribute accuracy_level of MatMulNBits; 4 lets it multiply in int8",
     )
-    add("--activations", choices=("uint8", "int8"), help="the type of activations; weights are int8 then")
+    add("--activations", choices=("uint8", "int8"), help="the type of activations; the weights become int8")
     add("--calibrate", metavar="PATH", action="append", default=[], help="samples: a folder, an .npz or .npy file")
     add("--method", choices=("minmax", "percentile", "entropy"), help="how ranges are found (default: minmax)")
     add("--percentile", metavar="P", type=float, help="percent of the magnitudes inside the range (default: 99.999)")

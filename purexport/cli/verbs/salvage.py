@@ -32,7 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "salvage",
-        help="say what is wrong with a damaged file, and write all that can be kept to a new one",
+        help="find the damage in a file, and write the intact parts to a new one",
         description="Say where a file is damaged and what the cause may be. Write a new file with every complete node, "
         "tensor and field. Opsets, inputs and outputs are added where a valid model needs them. Damage by a transfer "
         "as text (line ends, UTF-8) is repaired. The exit status is 1 when something had to be dropped, or is missing.",

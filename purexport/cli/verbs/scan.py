@@ -27,12 +27,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "scan",
-        help="what a security reviewer wants to know: paths, claims, operators, texts, disagreeing parsers",
+        help="possible dangers in an untrusted file: paths, false sizes, operators, texts, parser differences",
         description="Report what a security reviewer should see before an untrusted model is loaded: external data "
         "outside of its folder, sizes and types that the data contradicts, operators of other domains, scripts and "
         "addresses in texts, and bytes that parsers read differently. Nothing is executed, and only the first bytes of "
-        "weights are read. The exit status is 1 for a finding of the severity of --fail-on, or an operator that "
-        "--allow does not list.",
+        "weights are read. The exit status is 1 if a finding has at least the severity of --fail-on, "
+        "or if --allow does not list an operator.",
         epilog="examples:\n  purexport scan m.onnx --fail-on medium\n  purexport scan m.onnx --sarif",
     )
     add = parser.add_argument
@@ -48,9 +48,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         metavar="FILE",
         action="append",
         default=[],
-        help="a file with the allowed operators, one on each line: Conv, com.microsoft::Gelu, own::*; every other "
-        "one makes the exit status 1. The word safe allows the standard operators whose work and memory are limited by "
-        "the size of their inputs",
+        help="a file with the allowed operators, one on each line: Conv, com.microsoft::Gelu, own::*; any other "
+        "operator makes the exit status 1. The word safe allows the standard operators whose work and memory are "
+        "limited by the size of their inputs",
     )
     add("--json", action="store_true", help="the same as JSON")
     add("--sarif", action="store_true", help="the same as SARIF 2.1.0, for code hosts and editors")

@@ -26,13 +26,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "share",
-        help="one data file for several models",
+        help="write several models with one data file",
         description="Write several models to a folder, with one data file that stores equal tensors once.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="the .onnx files")
-    add("-o", "--output", metavar="FOLDER", required=True, help="the folder to write to; it is made if need be")
+    add("-o", "--output", metavar="FOLDER", required=True, help="the folder to write to; it is created if it does not exist")
     add("--location", metavar="NAME", help="the name of the data file (default: model.onnx.data)")
     add("--dry-run", action="store_true", help="only say what would be written")
     add_force(parser)

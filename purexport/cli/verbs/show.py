@@ -22,7 +22,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "show",
-        help="what is in an .onnx file: inputs, outputs, opsets, sizes, nodes",
+        help="print the contents of an .onnx file: inputs, outputs, opsets, sizes, nodes",
         description="Show the graph of an .onnx file: inputs, outputs, opsets, sizes, operators and nodes with the "
         "types and shapes of their results. Weights are not read, so large files show at once.",
         epilog="example:\n  purexport show m.onnx --no-nodes",

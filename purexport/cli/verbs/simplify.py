@@ -23,14 +23,14 @@ examples:
 """
 
 _SAID = {
-    "folded": "computed of constants",
+    "folded": "computed from constants",
     "constants": "constants, now tensors of the file",
     "identities": "change nothing",
     "cancelled": "cancel with the node before",
     "branches": "If whose condition is known",
     "merged": "put into the weights of a convolution",
-    "equal": "compute what another node does",
-    "unused": "needed by nothing",
+    "equal": "compute the same as another node",
+    "unused": "not used",
 }
 
 
@@ -38,7 +38,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "simplify",
-        help="fewer nodes that compute the same",
+        help="remove nodes without changing the results",
         description="Fold constants and known shapes, merge batch normalizations into convolutions, and remove nodes\n"
         "that change nothing, cancel each other, repeat others or are not used. Large weights are not loaded:\n"
         "the kernel copies them, or they stay in their files. Weights that a normalization scales are read\n"
@@ -50,7 +50,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--fold-bytes", metavar="SIZE", default="1MiB", help="tensors up to this size are folded (default: 1MiB)")
     add_budget(
-        parser, "folding, past which nothing is folded, and for each run of --prove (its default: 16,384 MiB)", FOLDING
+        parser, "folding, and for each run of --prove (default of such a run: 16,384 MiB)", FOLDING
     )
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
     add_feed(parser)

@@ -23,7 +23,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "stat",
-        help="what the bytes are used for: by message, operator, dtype and module; external data",
+        help="print sizes by message, operator, dtype and module, and the external data",
         description="Say where the bytes of a model go, which tensors are largest, and whether the files of external "
         "data are complete. Weights are read only with --duplicates. The exit status is 1 when data is missing.",
         epilog="example:\n  purexport stat m.onnx --duplicates",
