@@ -21,16 +21,17 @@ _HEAD = """# Coverage by dtype
 It takes the names of torch's operator and module databases that torch computes in a dtype, and the first sample of
 each. It exports the sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch in the
 same dtype. The same code measures both exporters of `torch.onnx`: `dynamo=False`, which writes opsets up to 20, and
-`dynamo=True` at 20. Where a cell says so, 1 name in n was taken (`--every`).
+`dynamo=True` at 20. If a cell says so, only 1 name in n was tested (`--every`).
 
 Integers and booleans must be equal. The bounds for others are relative and absolute: 1e-9 and 1e-10 for float64, 1e-4
 and 1e-5 for the parts of complex64, 2**-8 for float16 and 2**-5 for bfloat16. The last two are four units in the last
-place. torch itself rounds many halves by more than that, so such a value also passes if it is not farther than torch's
-from what torch computes in float64 for the same inputs. A complex tensor is a pair of real ones in a file. Where
-elements are equal, `sort`, `topk` and `kthvalue` may name any of them, so a position is compared by its element.
+place. torch itself rounds many results in these types by more than that. So such a value also passes if it is at least
+as close to torch's float64 result as torch's own value. In a file, a complex tensor is a pair of real ones. If elements
+are equal, `sort`, `topk` and `kthvalue` may return the position of any of them. So not the positions are compared, but
+the elements there.
 
-The counts leave out the names that no opset can express and that are no matter of a dtype: see
-[coverage.md](coverage.md). bfloat16 came to most operators with opset 13, so it is not measured before.
+The counts leave out names that no opset can express in any dtype: see
+[coverage.md](coverage.md). Most operators take bfloat16 only from opset 13 on, so it is not measured below.
 """
 
 

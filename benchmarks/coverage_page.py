@@ -58,12 +58,12 @@ module databases in float32 (else int64, else bool), with up to three samples ea
 file in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when all
 its samples pass. The tables by name are those of opset 20.
 
-Two kinds of results are compared in another way. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
-are compared by what they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
-also passes if it is nearer to what torch computes in float64 than torch's float32 is.
+Two kinds of results are compared differently. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
+are compared by the matrix that they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
+also passes if it is nearer to torch's float64 result than torch's float32 result is.
 
-The column `script` is a traced function, given as a `ScriptFunction`. The same code measures the columns of
-`torch.onnx`.
+In the column `script`, the function is traced first and passed as a `ScriptFunction`. The same code measures the
+columns of `torch.onnx`.
 """
 
 

@@ -58,10 +58,11 @@ HEAD = """# Language models, class by class
 
 `python benchmarks/language_models.py --write` writes this page; do not edit it. It has every class of transformers'
 `MODEL_FOR_CAUSAL_LM_MAPPING` that runs with a tiny random config and a `DynamicCache`, in float32. The columns are
-targets with their opset. Right is a file whose logits are those of torch for a padded prompt and 16 greedy steps; for
-onnxruntime-genai, a folder with which it generates the 64 tokens of `generate`. Behind it stand the layers whose
-attention is one operator, of all (below opset 23 the standard has none), and the seconds of the processor that the
-export took, without imports. [language-models.md](language-models.md) explains the targets.
+targets with their opset. A file is right if it has the same logits as torch for a padded prompt and 16 greedy steps.
+A folder for onnxruntime-genai is right if it generates the same 64 tokens as `generate`. A cell also has the number
+of layers whose attention is one operator, the number of all such layers (below opset 23 the standard has no such
+operator), and the processor time of the export in seconds, without imports. [language-models.md](language-models.md)
+explains the targets.
 
 """
 _SMALL = {"mamba_d_state", "state_size", "ssm_state_size", "query_pre_attn_scalar"}

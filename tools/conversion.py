@@ -1,4 +1,4 @@
-"""Write docs/opset-conversion.md: what becomes of the node cases of the official package at every opset.
+"""Write docs/opset-conversion.md: the node cases of the official package, converted to every opset.
 
     python -m tools.conversion --write       # runs all cases (some minutes), and writes the page
     python -m tools.conversion --summary     # prints the figures only
@@ -70,15 +70,15 @@ def figures(counts: Counts, wrong: list[str]) -> list[str]:
     everything = sum(total.values())
     lines = [
         f"{len(counts)} operators, {everything:,} conversions of a case to an opset: {total['converted']:,} give the "
-        f"data of the case, {total['constant']:,} do with their axes, shapes and scales as constants, "
+        f"expected outputs, {total['constant']:,} more give them with axes, shapes and scales as constants, "
         f"{total['refused']:,} are refused, {total['unrun']:,} are converted and checked but no evaluator runs them, "
         f"{total['wrong']:,} are wrong."
     ]
-    for text, targets in (("9 to 28", range(9, 29)), ("7 to 28", range(7, 29)), ("9 alone", [9])):
+    for text, targets in (("9 to 28", range(9, 29)), ("7 to 28", range(7, 29)), ("9 only", [9])):
         pairs, some, whole = cells(counts, targets)
         lines.append(
-            f"Opsets {text}: of {pairs:,} pairs of an operator and an opset {100 * some / pairs:.1f} % convert "
-            f"(some of the cases), {100 * whole / pairs:.1f} % with every case."
+            f"Opsets {text}: {pairs:,} pairs of an operator and an opset. At least one case converts for "
+            f"{100 * some / pairs:.1f} % of them, every case for {100 * whole / pairs:.1f} %."
         )
     return [*lines, *wrong]
 
@@ -91,15 +91,15 @@ def page(counts: Counts, reasons: dict[str, Counter[str]], wrong: list[str]) -> 
         "Written by `python -m tools.conversion --write`, which runs the cases; do not edit.",
         "",
         "`proto_schema.version_converter.convert_version(model, opset)` and `purexport convert m.onnx --opset 12` take",
-        "a model to another opset, both ways. The table shows what becomes of the node cases that the official package",
-        "ships. Each is converted to each opset, checked by both checkers, run by ONNX Runtime or by onnx's evaluator,",
-        "and compared with the case's data.",
+        "a model to a newer or older opset. The table shows results for the node test cases of the official package.",
+        "Each case is converted to each opset, checked by both checkers, run by ONNX Runtime or by onnx's evaluator,",
+        "and compared with the expected outputs of the case.",
         "",
         *[f"- {line}" for line in figures(counts, wrong)],
         "",
-        "A cell is the number of cases that convert, of all cases of the operator. Cases give axes, shapes and scales",
-        "as inputs; where that stands in the way, the case is converted again with these as constants, as models have",
-        "them.",
+        "A cell has the number of cases that convert, and the number of all cases of the operator. Cases have axes, shapes",
+        "and scales as inputs. If a case cannot be converted like that, it is converted again with these as constants, as",
+        "in most models.",
         "",
         "| operator | since | " + " | ".join(map(str, SHOWN)) + " | why not |",
         "|---|---" * 1 + "|---" * (len(SHOWN) + 1) + "|",

@@ -1,4 +1,4 @@
-"""The page of what needs a later opset, and of what is written by older operators, made by exporting examples.
+"""The page of the cases that need a later opset, and of the operators that older ones replace.
 
 python -m tools.opsets --write    writes docs/opsets.md
 python -m tools.opsets            prints it
@@ -28,24 +28,24 @@ _INTRODUCTION = """\
 
 Written by `python -m tools.opsets --write`, which exports the examples; do not edit.
 
-A file has exactly the opset that you asked for, from 9 to the newest. If an opset does not have an ONNX operator, or
-its version cannot express a call, older operators replace it; the second table lists these operators. So a model
-needs a later opset only for the cases of the first table, and the error names the lowest one.
+A file has exactly the opset that you asked for, from 9 to the newest. If the opset lacks an ONNX operator, or has only
+a version that cannot express a call, older operators replace it. The second table lists the replaced operators. A model
+needs a later opset only in the cases of the first table. The error then names the lowest opset that works.
 
 A file with older forms has more nodes. Sums and products at equal positions (`index_add`, `scatter_reduce`) are sorted
 first and then combined in log2(n) rounds. So they take longer than the operator of opset 16, and they add in another
-order. The bitwise operators process one bit after the other. If a runtime knows a later opset, ask for that one.
+order. The bitwise operators process one bit after the other. If your runtime supports a later opset, use that opset.
 
 ## What needs a later opset
 
-| what | lowest opset | why | what the error says one opset below |
+| case | lowest opset | why | the error one opset below |
 |---|---|---|---|
 """
 
 _FORMS = """
-## What older operators write
+## Operators that older ones replace
 
-| ONNX operator | what is written by older operators |
+| ONNX operator | the replacement |
 |---|---|
 """
 
@@ -86,18 +86,31 @@ def _example(what: str, why: str, lowest: int, model: Callable[..., Any], *args:
 
 
 X, N = torch.ones(4, 3), torch.tensor(1)
-_NO_LISTS = "Before, ONNX has tensors only, and a list has no tensor's shape."
-_NO_DTYPE = "Before, ONNX has no tensors of this dtype."
+_NO_LISTS = "Before, ONNX has only tensors, and no type for lists."
+_NO_DTYPE = "Before, ONNX does not have this dtype."
 
 EXAMPLES = (
-    _example("a script's list whose length the run decides (`split`, `unbind`, `append`)", _NO_LISTS, 11, _split, X),
     _example(
-        "a list of tensors at a computed place", f"{_NO_LISTS} Its tensors may differ in shape.", 11, _chosen, X, N
+        "a list in a script whose length is known only when the file runs (`split`, `unbind`, `append`)",
+        _NO_LISTS,
+        11,
+        _split,
+        X,
     ),
-    _example("such a list in a loop or a branch", "Before, If and Loop hand on tensors only.", 13, _collected, X, N),
+    _example(
+        "an element of a list of tensors, at a computed index",
+        f"{_NO_LISTS} The tensors may have different shapes.",
+        11,
+        _chosen,
+        X,
+        N,
+    ),
+    _example(
+        "such a list in a loop or a branch", "Before, If and Loop have only tensors as outputs.", 13, _collected, X, N
+    ),
     _example(
         "branches that give tensors of different shapes",
-        "Before, both branches of If give one shape.",
+        "Before, both branches of If must give the same shape.",
         11,
         _branches,
         X,
@@ -129,10 +142,10 @@ def page() -> str:
         assert says, f"{example.what}: is exported at opset {example.lowest - 1}"
         assert not reason_of(example, example.lowest), f"{example.what}: is refused at opset {example.lowest}"
         text += f"| {example.what} | {example.lowest} | {example.why} | {says} |\n"
-    text += "| `export_modules_as_functions` | 15 | Before, a model has no functions. | a ValueError |\n"
+    text += "| `export_modules_as_functions` | 15 | Before, models cannot have functions. | a ValueError |\n"
     text += (
         "| an ONNX operator that the model names (`torch.onnx.ops.symbolic`) | its own "
-        "| The table below may not have it. | ONNX Gelu does not exist at opset 19 |\n"
+        "| The table below may not have a replacement for it. | ONNX Gelu does not exist at opset 19 |\n"
     )
     text += _FORMS
     for op_type, form in FORMS.items():

@@ -261,7 +261,7 @@ EXPECTED = (
     Expected(
         "torch",
         "2.9",
-        r"row\[fold-any-size-export[\s\S]*holds a size fixed",
+        r"row\[fold-any-size-export[\s\S]*makes a size static",
         "torch.export asks whether the number of windows divides, and later releases do not",
     ),
     Expected(

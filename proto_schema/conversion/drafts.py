@@ -37,7 +37,7 @@ class Refusal:
     needs: int = 0
 
     def __str__(self) -> str:
-        hint = f"; opset {self.needs} can say it" if self.needs else ""
+        hint = f"; opset {self.needs} can express it" if self.needs else ""
         return f"{self.node}: {self.reason}{hint}"
 
 

@@ -75,8 +75,8 @@ class ReferenceEvaluator:
         if linker.missing:
             names = "; ".join(f"{name} ({where})" for name, where in linker.missing.items())
             raise UnsupportedOperatorError(
-                f"{len(linker.missing)} operators cannot be computed: {names}. Pass functions= with what they consist "
-                "of, or new_ops= with classes that compute them"
+                f"{len(linker.missing)} operator{'s' * (len(linker.missing) > 1)} cannot be computed: {names}. Pass functions= "
+                "with their definitions, or new_ops= with classes that compute them"
             )
 
     def _linked(self, linker: Linker) -> Program:

@@ -42,7 +42,7 @@ class Difference:
             return f"{self.odd[0]} in the file, {self.odd[1]} in {other}"
         at = f"at {self.place}: " if self.place else ""
         both = f"{at}{self.mine} in the file, {self.theirs} in {other}"
-        return both if self.elements == 1 else f"{both}; {self.wrong} of {self.elements} places are apart"
+        return both if self.elements == 1 else f"{both}; {self.wrong} of {self.elements} elements differ"
 
 
 def difference(mine: torch.Tensor, theirs: torch.Tensor, bounds: Tolerance, *, inside: bool = False) -> Difference:

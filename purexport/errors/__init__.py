@@ -54,8 +54,8 @@ class Gap:
 
 NO_RULE = "has no rule"
 _WAYS_OUT = (
-    "what has no rule gets one by register_custom_op_symbolic or custom_translation_table, and stays in the file as it "
-    "is with operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH"
+    "for an operator without a rule, write one by register_custom_op_symbolic or custom_translation_table, or keep the "
+    "operator as it is with operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH"
 )
 
 

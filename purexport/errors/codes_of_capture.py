@@ -36,30 +36,29 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "args-share-memory",
-                "The model writes to an input, and another argument shares its memory. Inputs of a file never do.",
+                "The model writes to an input, and another argument shares its memory. Inputs of a file never share memory.",
                 "Pass tensors that share no memory (`.clone()`).",
                 "the model writes to its input 'x' at net (model.py:7), and two of the args share memory; pass tensors "
                 "of their own (.clone())",
             ),
             Code(
                 "not-a-decoder",
-                "A language model is a decoder with a cache of keys and values, or a folder that holds one.",
+                "The argument is neither a decoder with a cache of keys and values, nor a folder that holds one.",
                 "Give a model of transformers with a language-model head, or the folder that `save_pretrained` wrote. "
-                "Other models of transformers are written by `purexport hf`, and any model by `export`.",
+                "For other models of transformers use `purexport hf`, and for any other model `export`.",
                 "out has no config.json; a folder as model.save_pretrained writes it is needed",
             ),
             Code(
                 "no-task",
-                "A folder holds a model of transformers, and it is not clear what it is for, or there is no class for "
-                "what was asked.",
-                "Say the task, `--task` (`task=`), as in `feature-extraction`; docs/transformers-models.md lists them.",
+                "The task of the model in a folder is not clear, or transformers has no class for the requested task.",
+                "Give the task, `--task` (`task=`), as in `feature-extraction`; docs/transformers-models.md lists them.",
                 "transformers has no class for image-classification with a BertConfig; it has some for "
                 "text-classification, feature-extraction",
             ),
             Code(
                 "generates-text",
-                "The model of a folder generates text, so that it needs a cache of keys and values.",
-                "Write it by `purexport llm` (`purexport.language_model`).",
+                "The model in the folder generates text, so it needs a cache of keys and values.",
+                "Use `purexport llm` (`purexport.language_model`).",
                 "LlamaForCausalLM generates text, and `purexport llm` (purexport.language_model) writes such models; "
                 "with --task feature-extraction the model without its head is written",
             ),
@@ -91,7 +90,7 @@ FAMILIES: tuple[Family, ...] = (
                 "file-too-large",
                 "The config or the files of a tokenizer are larger than any known one.",
                 "Take the large file out of the folder.",
-                "lm/vocab.txt has 1000000000 bytes, and 268435456 are the most that is read of such files; is it one?",
+                "lm/vocab.txt has 1000000000 bytes, and at most 268435456 are read from such a file; is it the right file?",
             ),
             Code(
                 "static-cache",
@@ -161,7 +160,7 @@ FAMILIES: tuple[Family, ...] = (
                 "buffer-assigned",
                 "The model assigns another tensor to a buffer, and torch.export does not record which one.",
                 "Export with `capture='trace'`, or write into the buffer (`.copy_()`).",
-                "the model assigns its buffer 'count', and torch.export does not record what; export with "
+                "the model assigns a tensor to its buffer 'count', and torch.export does not record which one; export with "
                 "capture='trace', or write into the buffer (.copy_())",
             ),
             Code(
@@ -175,7 +174,7 @@ FAMILIES: tuple[Family, ...] = (
                 "trace-without-values",
                 "A trace of a model without values cannot record computations that depend on the values.",
                 "Use `capture='export'`, or a model with values.",
-                "a trace without values lost what is computed before net (model.py:7); use capture='export', or a "
+                "a trace without values does not record the computation before net (model.py:7); use capture='export', or a "
                 "model with values",
             ),
             Code(
@@ -207,7 +206,7 @@ FAMILIES: tuple[Family, ...] = (
                 "A size that follows from a dynamic axis is a fixed number in the captured graph. The file would be "
                 "wrong at other sizes.",
                 "Compute the size by torch operators from `x.shape`, or declare the axis static.",
-                "torch.export holds a size fixed that follows from a dynamic axis: n == 4; compute it by torch "
+                "torch.export makes a size static that follows from a dynamic axis: n == 4; compute it by torch "
                 "operators from x.shape, or declare the axis static",
             ),
             Code(
@@ -268,7 +267,7 @@ FAMILIES: tuple[Family, ...] = (
                 "loop-changes-type",
                 "A variable of a loop has another type, or other keys, in a later step than in the first.",
                 "Give it its final type before the loop begins.",
-                "what the loop at net (model.py:7) carries changes its type at every step, which ONNX cannot say",
+                "a variable of the loop at net (model.py:7) changes its type at every step, which ONNX cannot express",
             ),
             Code(
                 "none-on-one-path",
@@ -357,8 +356,8 @@ FAMILIES: tuple[Family, ...] = (
                 "The model writes through a view that contains an element several times, so the result depends on "
                 "the order.",
                 "Write into the base tensor, or build a new one.",
-                "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): it has several places "
-                "for one element; write into the base tensor, or build a new tensor",
+                "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): it contains an "
+                "element several times; write into the base tensor, or build a new tensor",
             ),
             Code(
                 "trace-drops-write",
@@ -409,7 +408,7 @@ FAMILIES: tuple[Family, ...] = (
                 "program-not-read",
                 "An ExportedProgram contains something that a file cannot contain, or that torch cannot resolve.",
                 "Export the program without it.",
-                "the program's input 'n' is not a tensor, and ONNX has no place for it",
+                "the program's input 'n' is not a tensor, and inputs in ONNX are tensors",
             ),
             Code(
                 "call-does-not-run",
@@ -439,7 +438,7 @@ FAMILIES: tuple[Family, ...] = (
                 "script-hides-effect",
                 "A script does not show the effect of a context manager or of a quantized call.",
                 "Export the module itself by trace.",
-                "the script enters __torch__.Mode at net (model.py:7), which a script does not show the effect of; "
+                "the script enters __torch__.Mode at net (model.py:7), whose effect a script does not show; "
                 "export the module itself by trace",
             ),
             Code(

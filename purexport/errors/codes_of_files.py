@@ -39,7 +39,7 @@ FAMILIES: tuple[Family, ...] = (
                 "no-opset",
                 "An ONNX operator that the rule needs does not support this data type at any opset.",
                 "Cast the operands to another dtype before the call.",
-                "aten::mm  at net (model.py:7)  no opset has it: ONNX MatMul takes no tensor(bool) as 'A' at opset 20",
+                "aten::mm  at net (model.py:7)  no opset has it: ONNX MatMul does not take tensor(bool) as 'A' at opset 20",
             ),
             Code(
                 "size-not-known",
@@ -100,7 +100,7 @@ FAMILIES: tuple[Family, ...] = (
                 "computes-gradients",
                 "The model computes gradients when it runs, and a file cannot do this.",
                 "Export under `torch.no_grad()`, or leave the loss out of the model.",
-                "aten::ctc_loss  at net (model.py:7)  computes gradients, which a file has no place for; export under "
+                "aten::ctc_loss  at net (model.py:7)  computes gradients, which a file cannot do; export under "
                 "torch.no_grad()",
             ),
             Code(
@@ -272,15 +272,15 @@ FAMILIES: tuple[Family, ...] = (
                 "operator-unknown",
                 "`UnsupportedOperatorError`: the model has operators that the evaluator does not know.",
                 "Pass `functions=` with their definitions, or `new_ops=` with classes that compute them.",
-                "1 operators cannot be computed: ai.onnx.Unit (node 'unit' (Unit) at opset 28). Pass functions= with "
-                "what they consist of, or new_ops= with classes that compute them",
+                "1 operator cannot be computed: ai.onnx.Unit (node 'unit' (Unit) at opset 28). Pass functions= with "
+                "their definitions, or new_ops= with classes that compute them",
             ),
             Code(
                 "cannot-convert",
                 "`ConversionError`: the operators of the requested opset cannot compute what a node computes.",
                 "Convert to the opset that the message names, or replace the node.",
                 "cannot convert to opset 13: node 'join' (StringConcat): the operator StringConcat does not exist "
-                "before opset 20; opset 20 can say it",
+                "before opset 20; opset 20 can express it",
             ),
         ),
     ),

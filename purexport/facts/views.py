@@ -98,7 +98,7 @@ def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
         raise UnknownInverse("its shape is not known", code="view-sizes-unknown")
     added = len(wide) - len(old)
     if wide[added:] != old or any(size != 1 for size in wide[:added]):
-        raise UnknownInverse("an expanded tensor has several places for one element", code="view-overlaps")
+        raise UnknownInverse("an expanded tensor contains an element several times", code="view-overlaps")
     return _same(view, base, new) if not added else _reshape(view, base, new)
 
 

@@ -62,7 +62,7 @@ def keep_state(pure: Functionalized) -> tuple[AtenGraph, State]:
     for item in sorted(written, key=lambda item: (item.kind != "user", graph.inputs.index(item))):
         if written[item].value is None:
             raise ExportError(
-                f"the model assigns its buffer {item.name!r}, and torch.export does not record what; "
+                f"the model assigns a tensor to its buffer {item.name!r}, and torch.export does not record which one; "
                 "export with capture='trace', or write into the buffer (.copy_())",
                 code="buffer-assigned",
             )

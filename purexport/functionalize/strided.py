@@ -62,7 +62,7 @@ class Strided:
         torch refuses the usual writes where an element is shown twice, but not `tril_`, say.  Raises UnknownInverse.
         """
         if not is_computed(self.call) and _overlaps(self.call.args["size"], self.call.args["stride"]):
-            raise UnknownInverse("it has several places for one element", code="view-overlaps")
+            raise UnknownInverse("it contains an element several times", code="view-overlaps")
         base, flat = self.alias.root.current, self._flat()
         places, content = self._flattened(self._places()), self._flattened(new)
         type_ = base.tensor

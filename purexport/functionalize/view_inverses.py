@@ -79,7 +79,7 @@ def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: E
     """
     type_, places = base.tensor, positions(chain, base).reshape(-1)
     if len(set(places.tolist())) < places.numel():
-        raise UnknownInverse("it has several places for one element", code="view-overlaps")
+        raise UnknownInverse("it contains an element several times", code="view-overlaps")
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
     count = math.prod(shape)
     flat, content, all_ = (Value(TensorType(type_.dtype, (size,))) for size in (count, places.numel(), count))

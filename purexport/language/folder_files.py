@@ -52,8 +52,8 @@ def content_of(folder: Path, name: str, most: int) -> bytes:
     with CheckpointFile(file_in(folder, name)) as file:
         if file.size > most:
             raise ExportError(
-                f"{folder / name} has {file.size} bytes, and {most} are the most that is read of such "
-                "files; is it one?",
+                f"{folder / name} has {file.size} bytes, and at most {most} are read from such a file; "
+                "is it the right file?",
                 code="file-too-large",
             )
         return file.read(0, file.size)

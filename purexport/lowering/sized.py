@@ -195,7 +195,7 @@ class Example(Scope):
             if len(shape) != len(was.shape) or not all(map(self._fits, shape, was.shape)):
                 raise ExportError(
                     f"{call.target} at {call.source} was recorded as {was}, and its nodes give {type_}; "
-                    "the trace holds a size fixed that was declared dynamic",
+                    "the trace makes a size static that was declared dynamic",
                     code="dynamic-axis-held",
                 )
             self.state.types[value] = type_

@@ -40,7 +40,7 @@ def read(file: CheckpointFile, read_shard: Callable[[CheckpointFile], list[Store
 def _places(file: CheckpointFile) -> dict[str, str]:
     """Which file each tensor is in."""
     if file.size > LONGEST:
-        raise file.error(f"it has {file.size} bytes, more than an index may have: is it one?")
+        raise file.error(f"it has {file.size} bytes, more than an index may have: is it the right file?")
     found = parsed(file, file.read(0, file.size), "it", _ADVICE).get("weight_map")
     if not isinstance(found, dict) or not found:
         raise file.error(f"it has no weight_map, and so is not an index of a checkpoint; {_ADVICE}")

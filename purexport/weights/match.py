@@ -136,13 +136,13 @@ def _advice(
     lines = []
     if rename is not None:
         old, new = rename
-        lines.append(f"all that is missing is there under another prefix: rename={{{old!a}: {new!a}}}")
+        lines.append(f"all missing tensors are there under another prefix: rename={{{old!a}: {new!a}}}")
     elif absent:
-        lines.append(f"for other names pass rename={{old: new}}; for what the checkpoint lacks, {_GIVE}")
+        lines.append(f"for other names pass rename={{old: new}}; for tensors that the checkpoint lacks, {_GIVE}")
     if any(item.kept for item in missing):
         lines.append(f"attributes and buffers that are not persistent have no values here; {_GIVE}")
     if rename is None and unexpected and not absent:
-        lines.append("to leave out what the model does not have pass strict=False, or rename={old: None}")
+        lines.append("to leave out tensors that the model does not have, pass strict=False, or rename={old: None}")
     if any(" is " in line for line in mismatched):
         lines.append(
             "cast=True converts floating-point types to the model's when they are written; shapes must be equal"

@@ -36,7 +36,7 @@ def test_family_sweep(family: Family, route: str) -> None:
 
     if family.name in HELD:
         if route == "export":
-            with pytest.raises(purexport.ExportError, match="holds a size fixed"):
+            with pytest.raises(purexport.ExportError, match="makes a size static"):
                 export()
         else:
             held = [text for text in export().report.warnings if "but the model fixes it at" in text]

@@ -244,13 +244,13 @@ REFUSED = [
     (
         'g (string[n] x) => (string[n] y) { ["join"] y = StringConcat(x, x) }',
         13,
-        "node 'join' \\(StringConcat\\): the operator StringConcat does not exist before opset 20; opset 20 can say it",
+        "node 'join' \\(StringConcat\\): the operator StringConcat does not exist before opset 20; opset 20 can express it",
         20,
     ),
     (
         "g (float[n, 3] x, int64[k] a) => (float[p] y) { y = ReduceMean<keepdims=0>(x, a) }",
         17,
-        "its axes are computed when the model runs; opset 18 can say it",
+        "its axes are computed when the model runs; opset 18 can express it",
         18,
     ),
     (

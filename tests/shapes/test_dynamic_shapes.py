@@ -1,4 +1,4 @@
-"""Dynamic axes by every route: one meaning, names kept, and a warning with the line where the model holds a size fixed.
+"""Dynamic axes by every route: one meaning, names kept, and a warning with the line where the model makes a size static.
 
 A row is a program, an example, what is declared dynamic and other arguments of other sizes: 0, 1, 2, odd.
 """
@@ -560,7 +560,7 @@ REFUSED = [
         "fixed-number",
         counts,
         {"dynamic_axes": {"x": {0: "n"}}},
-        r"holds a size fixed that follows.*" + _line(counts, 1),
+        r"makes a size static that follows.*" + _line(counts, 1),
     ),
     ("broken", broken, {}, r"RuntimeError: .* at the model \(.*" + _line(broken, 1)),
     (

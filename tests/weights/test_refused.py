@@ -43,14 +43,14 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         MODELS["tied weights"].hollow,
         {"model.table.weight": numbers(11, 6)},
         {},
-        "all that is missing is there under another prefix: rename={'model.': ''}\n(rename, strict",
+        "all missing tensors are there under another prefix: rename={'model.': ''}\n(rename, strict",
     ),
     (
         "a prefix too few",
         lambda: nn.Sequential(Tied()),
         TABLE,
         {},
-        "all that is missing is there under another prefix: rename={'': '0.'}",
+        "all missing tensors are there under another prefix: rename={'': '0.'}",
     ),
     (
         "shape and type",

@@ -53,7 +53,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
-    add("source", metavar="MODEL", help="the model that the file was exported from, as in net.py:Net, or another .onnx file")
+    add(
+        "source",
+        metavar="MODEL",
+        help="the model that the file was exported from, as in net.py:Net, or another .onnx file",
+    )
     add("file", metavar="FILE", help="the .onnx file")
     add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
     add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")

@@ -30,7 +30,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add = parser.add_argument
     add("a", metavar="A", help="an .onnx file")
     add("b", metavar="B", help="the other .onnx file")
-    add("--ignore", metavar="WHAT", default="", help=f"differences to ignore, separated by commas: {', '.join(IGNORABLE)}")
+    add(
+        "--ignore",
+        metavar="WHAT",
+        default="",
+        help=f"differences to ignore, separated by commas: {', '.join(IGNORABLE)}",
+    )
     add("--top", type=int, default=50, metavar="N", help="differences to show (default: 50)")
     add("--html", metavar="PAGE", help="write a page with both graphs side by side and a list of the differences")
     add_force(parser)

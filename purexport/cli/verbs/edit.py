@@ -20,7 +20,7 @@ from purexport.inspect.paths import parse
 _EXAMPLES = f"""\
 FIELD is one of {", ".join(MODEL_FIELDS)},
   graph.name, graph.node[3].name, or any doc_string or denotation, as in  graph.input["x"].doc_string
-A = that belongs to OLD or KEY is written \\=
+Write \\= for a = in OLD or KEY.
 
 examples:
   purexport edit m.onnx --set producer_name=me --metadata author=Ada
@@ -37,8 +37,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "edit",
         help="change metadata, names, doc strings and versions, without rewriting weights",
         description="Change metadata, names, doc strings and versions of a model, in place or into a new file.\n"
-        "The file is at every moment the whole old one or the whole new one. Weights are copied\n"
-        "by the kernel or not at all: --dry-run says how.",
+        "At every moment the file is either the old one or the new one, complete. The kernel copies the\n"
+        "weights, or they stay where they are: --dry-run says how.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument

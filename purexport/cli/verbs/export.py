@@ -43,7 +43,7 @@ weights:
                            the file is written, and no code of a checkpoint runs
   --rename model.=         removes the prefix model.; =model. adds it to all names; a.b=c.d renames one tensor, and a.b=
                            leaves it out
-  --meta                   for a model larger than memory: it is made on torch's meta device
+  --meta                   for a model larger than memory: it is created on torch's meta device
 
 inputs:
   x=float32[1,3,224,224]   random numbers of a normal distribution (integers: 0 or 1), the same in each run
@@ -96,7 +96,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--capture", choices=("auto", "trace", "export", "dispatch"), default="auto", help="how torch runs the model")
     add_weights(parser)
     add(
-        "--meta", action="store_true", help="create the model without memory for weights; --weights must have all of them"
+        "--meta",
+        action="store_true",
+        help="create the model without memory for weights; --weights must have all of them",
     )
     where = "file (the default): weights go to FILE.data; reference: the file refers to the checkpoint"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)

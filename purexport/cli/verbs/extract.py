@@ -20,7 +20,7 @@ examples:
   purexport extract m.onnx --tensors -o weights.safetensors
   purexport extract m.onnx --inputs hidden --outputs scores -o head.onnx
 
-A comma that belongs to a name is written \\,
+Write \\, for a comma in a name.
 """
 
 

@@ -26,7 +26,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
-    add("-o", "--output", metavar="FILE", help="the page to write (default: beside the file, with the same name and .html)")
+    add(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the page to write (default: beside the file, with the same name and .html)",
+    )
     add(
         "--histograms",
         choices=HISTOGRAMS,

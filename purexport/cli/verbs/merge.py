@@ -21,7 +21,7 @@ examples:
   purexport merge encoder.onnx head.onnx --map features:x -o model.onnx
   purexport merge a.onnx b.onnx --map y:x --prefix a_ --prefix b_ -o both.onnx
 
-A comma that belongs to a name is written \\,
+Write \\, for a comma in a name.
 """
 
 

@@ -46,14 +46,25 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--type", help="the type of the weights: int4 (the default), int8, uint4, nvfp4, float16, ...")
     add("--block-size", metavar="N", type=int, help="elements that share a scale; 0 for a whole output channel")
-    add("--target", choices=("onnx", "onnxruntime"), default="onnx", help="onnx: DequantizeLinear; onnxruntime: also MatMulNBits and QMoE")
+    add(
+        "--target",
+        choices=("onnx", "onnxruntime"),
+        default="onnx",
+        help="onnx: operators of the standard (default); onnxruntime: also MatMulNBits and QMoE",
+    )
     points = parser.add_mutually_exclusive_group()
     points.add_argument("--symmetric", action="store_true", help="no zero points; signed types have none by default")
     points.add_argument("--zero-points", action="store_true", help="a zero point for each block")
     add("--include", metavar="PATTERN", action="append", default=[], help="quantize only weights whose names match")
     add("--exclude", metavar="PATTERN", action="append", default=[], help="leave out weights whose names match")
     add("--embeddings", action="store_true", help="also quantize tables that only Gather reads")
-    add("--smallest", metavar="N", type=int, default=1024, help="keep weights with fewer elements as they are (default: 1024)")
+    add(
+        "--smallest",
+        metavar="N",
+        type=int,
+        default=1024,
+        help="keep weights with fewer elements as they are (default: 1024)",
+    )
     add("--clip", action="store_true", help="search for the range of each block with the smallest squared error")
     add("--opset", metavar="N", type=int, help="convert the model to this opset first, if its own lacks the type")
     add(

@@ -32,7 +32,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", help="the .onnx files")
-    add("-o", "--output", metavar="FOLDER", required=True, help="the folder to write to; it is created if it does not exist")
+    add(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        required=True,
+        help="the folder to write to; it is created if it does not exist",
+    )
     add("--location", metavar="NAME", help="the name of the data file (default: model.onnx.data)")
     add("--dry-run", action="store_true", help="only say what would be written")
     add_force(parser)

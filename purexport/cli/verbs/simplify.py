@@ -49,9 +49,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("file", metavar="FILE", help="the .onnx file")
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--fold-bytes", metavar="SIZE", default="1MiB", help="tensors up to this size are folded (default: 1MiB)")
-    add_budget(
-        parser, "folding, and for each run of --prove (default of such a run: 16,384 MiB)", FOLDING
-    )
+    add_budget(parser, "folding, and for each run of --prove (default of such a run: 16,384 MiB)", FOLDING)
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
     add_feed(parser)
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")

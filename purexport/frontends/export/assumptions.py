@@ -80,7 +80,7 @@ class Assumptions:
         for expression, line in found:
             if _fixes(expression):
                 raise ExportError(
-                    "torch.export holds a size fixed that follows from a dynamic axis: "
+                    "torch.export makes a size static that follows from a dynamic axis: "
                     f"{self._text(expression)}{line}; "
                     "compute it by torch operators from x.shape, or declare the axis static",
                     code="dynamic-axis-held",

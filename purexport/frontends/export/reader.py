@@ -51,7 +51,7 @@ def read(program: torch.export.ExportedProgram, names: Sequence[str] | None, sym
             reader.graph.calls.append(Call("aten::copy_", args, [Value(output.type)]))
         else:
             raise ExportError(
-                f"the program has an output of kind {spec.kind.name}, and ONNX has no place for it",
+                f"the program has an output of kind {spec.kind.name}, which ONNX cannot express",
                 code="program-not-read",
             )
     return reader.graph.graph(results)
@@ -182,7 +182,7 @@ def _placeholders(
             tensor = state.get(spec.target)
             if not isinstance(tensor, torch.Tensor):
                 raise ExportError(
-                    f"the program's input {spec.target!r} is not a tensor, and ONNX has no place for it",
+                    f"the program's input {spec.target!r} is not a tensor, and inputs in ONNX are tensors",
                     code="program-not-read",
                 )
             key = same_bytes(tensor)

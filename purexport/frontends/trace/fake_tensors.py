@@ -53,7 +53,7 @@ def refuse_lost(graph: AtenGraph, owned: Sequence[Owned]) -> None:
         call = next((call for call in graph.calls if any(item.value in call.inputs() for item in lost)), None)
         place = call.source if call is not None else "the model"
         raise ExportError(
-            f"a trace without values lost what is computed before {place}; use capture='export', or a "
+            f"a trace without values does not record the computation before {place}; use capture='export', or a "
             "model with values",
             code="trace-without-values",
         )

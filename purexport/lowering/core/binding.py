@@ -123,7 +123,7 @@ def bound_types(schema: operators.OpSchema, opset: int, bound: Bound, source: So
             continue
         if not versions.allowed(schema, formal.type, value.dtype):
             lowest = versions.first_taking(schema, formal, value.dtype)
-            text = f"ONNX {schema.name} takes no {dtypes.type_string(value.dtype)} as {formal.name!r}"
+            text = f"ONNX {schema.name} does not take {dtypes.type_string(value.dtype)} as {formal.name!r}"
             raise OpsetError(f"{text} at opset {opset}", lowest)
         if formal.option == "variadic" and not formal.homogeneous:
             continue
@@ -161,5 +161,5 @@ def check_output(schema: operators.OpSchema, opset: int, dtype: int | None) -> N
         return
     lowest = versions.first_making(schema, dtype)
     if lowest is not None:
-        text = f"ONNX {schema.name} makes no {dtypes.type_string(dtype)} at opset {opset}"
+        text = f"ONNX {schema.name} does not give {dtypes.type_string(dtype)} at opset {opset}"
         raise OpsetError(text, lowest)

@@ -299,7 +299,7 @@ def linear_cross_entropy(
     """
     if compute_input_grad or compute_linear_weight_grad or compute_linear_bias_grad:
         raise UnsupportedForm(
-            "computes gradients, which a file has no place for; export under torch.no_grad()", code="computes-gradients"
+            "computes gradients, which a file cannot do; export under torch.no_grad()", code="computes-gradients"
         )
     scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
     classes = None if weight is None else op.cast(weight, scores.dtype)

@@ -32,7 +32,7 @@ def _context(machine: Machine, node: Node, _: Any) -> None:
     kind = str(entered.type()).removeprefix("__torch__.")
     if kind != "torch.autograd.grad_mode.no_grad":
         raise ExportError(
-            f"the script enters {kind} at {machine.place(entered.node())}, which a script does not show the effect of; "
+            f"the script enters {kind} at {machine.place(entered.node())}, whose effect a script does not show; "
             "export the module itself by trace",
             code="script-hides-effect",
         )

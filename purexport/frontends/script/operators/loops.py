@@ -60,7 +60,7 @@ def _by_data(machine: Machine, node: Node, most: Any, condition: Any, this: _Loo
         if not this.changed:
             return this.finish(most, condition)
     raise ExportError(
-        f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say",
+        f"a variable of the loop at {this.source} changes its type at every step, which ONNX cannot express",
         code="loop-changes-type",
     )
 
