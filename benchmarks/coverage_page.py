@@ -59,8 +59,8 @@ file in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and sha
 its samples pass. The tables by name are those of opset 20.
 
 Two kinds of results are compared differently. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
-are compared by the matrix that they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
-also passes if it is nearer to torch's float64 result than torch's float32 result is.
+are compared by the matrix that they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so
+a value also passes if it is nearer to torch's float64 result than torch's float32 result is.
 
 In the column `script`, the function is traced first and passed as a `ScriptFunction`. The same code measures the
 columns of `torch.onnx`.

@@ -74,9 +74,10 @@ class ReferenceEvaluator:
         self._program = self._linked(linker)
         if linker.missing:
             names = "; ".join(f"{name} ({where})" for name, where in linker.missing.items())
+            many = "operators" if len(linker.missing) > 1 else "operator"
             raise UnsupportedOperatorError(
-                f"{len(linker.missing)} operator{'s' * (len(linker.missing) > 1)} cannot be computed: {names}. Pass functions= "
-                "with their definitions, or new_ops= with classes that compute them"
+                f"{len(linker.missing)} {many} cannot be computed: {names}. Pass functions= with their definitions, or "
+                "new_ops= with classes that compute them"
             )
 
     def _linked(self, linker: Linker) -> Program:

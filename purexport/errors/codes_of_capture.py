@@ -36,7 +36,8 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "args-share-memory",
-                "The model writes to an input, and another argument shares its memory. Inputs of a file never share memory.",
+                "The model writes to an input, and another argument shares its memory. Inputs of a file never "
+                "share memory.",
                 "Pass tensors that share no memory (`.clone()`).",
                 "the model writes to its input 'x' at net (model.py:7), and two of the args share memory; pass tensors "
                 "of their own (.clone())",
@@ -50,8 +51,9 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "no-task",
-                "The task of the model in a folder is not clear, or transformers has no class for the requested task.",
-                "Give the task, `--task` (`task=`), as in `feature-extraction`; docs/transformers-models.md lists them.",
+                "The task of the model is not clear, or transformers has no class for the requested task.",
+                "Give the task, `--task` (`task=`), as in `feature-extraction`; docs/transformers-models.md lists all "
+                "tasks.",
                 "transformers has no class for image-classification with a BertConfig; it has some for "
                 "text-classification, feature-extraction",
             ),
@@ -90,7 +92,8 @@ FAMILIES: tuple[Family, ...] = (
                 "file-too-large",
                 "The config or the files of a tokenizer are larger than any known one.",
                 "Take the large file out of the folder.",
-                "lm/vocab.txt has 1000000000 bytes, and at most 268435456 are read from such a file; is it the right file?",
+                "lm/vocab.txt has 1000000000 bytes, and at most 268435456 are read from such a file; is it the "
+                "right file?",
             ),
             Code(
                 "static-cache",
@@ -160,8 +163,8 @@ FAMILIES: tuple[Family, ...] = (
                 "buffer-assigned",
                 "The model assigns another tensor to a buffer, and torch.export does not record which one.",
                 "Export with `capture='trace'`, or write into the buffer (`.copy_()`).",
-                "the model assigns a tensor to its buffer 'count', and torch.export does not record which one; export with "
-                "capture='trace', or write into the buffer (.copy_())",
+                "the model assigns a tensor to its buffer 'count', and torch.export does not record which one; export "
+                "with capture='trace', or write into the buffer (.copy_())",
             ),
             Code(
                 "different-devices",
@@ -174,8 +177,8 @@ FAMILIES: tuple[Family, ...] = (
                 "trace-without-values",
                 "A trace of a model without values cannot record computations that depend on the values.",
                 "Use `capture='export'`, or a model with values.",
-                "a trace without values does not record the computation before net (model.py:7); use capture='export', or a "
-                "model with values",
+                "a trace without values does not record the computation before net (model.py:7); use capture='export', "
+                "or a model with values",
             ),
             Code(
                 "tensor-without-values",

@@ -39,7 +39,8 @@ FAMILIES: tuple[Family, ...] = (
                 "no-opset",
                 "An ONNX operator that the rule needs does not support this data type at any opset.",
                 "Cast the operands to another dtype before the call.",
-                "aten::mm  at net (model.py:7)  no opset has it: ONNX MatMul does not take tensor(bool) as 'A' at opset 20",
+                "aten::mm  at net (model.py:7)  no opset has it: ONNX MatMul does not take tensor(bool) as 'A' "
+                "at opset 20",
             ),
             Code(
                 "size-not-known",

@@ -244,7 +244,8 @@ REFUSED = [
     (
         'g (string[n] x) => (string[n] y) { ["join"] y = StringConcat(x, x) }',
         13,
-        "node 'join' \\(StringConcat\\): the operator StringConcat does not exist before opset 20; opset 20 can express it",
+        "node 'join' \\(StringConcat\\): the operator StringConcat does not exist before opset 20; "
+        "opset 20 can express it",
         20,
     ),
     (

@@ -1,4 +1,4 @@
-"""Dynamic axes by every route: one meaning, names kept, and a warning with the line where the model makes a size static.
+"""Dynamic axes by every route: one meaning, names kept, and a warning with the line that makes a size static.
 
 A row is a program, an example, what is declared dynamic and other arguments of other sizes: 0, 1, 2, odd.
 """

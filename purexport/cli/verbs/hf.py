@@ -11,8 +11,8 @@ TARGETS = ("onnx", "onnxruntime")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  The task follows from the class that the
-config names.  Files of the tokenizer and the processor are copied beside model.onnx.  Python code in the folder does not run, and links
-that lead out of it are refused.  For models that generate text use `purexport llm`.
+config names.  Files of the tokenizer and the processor are copied beside model.onnx.  Python code in the folder does
+not run, and links that lead out of it are refused.  For models that generate text use `purexport llm`.
 
 tasks:
   feature-extraction text-classification token-classification question-answering multiple-choice fill-mask

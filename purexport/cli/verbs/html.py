@@ -36,7 +36,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--histograms",
         choices=HISTOGRAMS,
         default="auto",
-        help="which values the histograms count: auto takes samples of tensors above 16 MB and reads at most 256 MB (default: auto)",
+        help="which values the histograms count: auto takes samples of tensors above 16 MB and reads at most 256 MB "
+        "(default: auto)",
     )
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")

@@ -35,8 +35,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "quantize",
         help="store weights in fewer bits: int8, int4, int2, small floats, in blocks or by channel",
-        description="Store the weights of MatMul, Gemm and Conv (with --embeddings also of Gather) in fewer bits. Each\n"
-        "weight is read once, a piece at a time. --dry-run prints the plan for each weight, its bytes before\n"
+        description="Store the weights of MatMul, Gemm and Conv (with --embeddings also of Gather) in fewer bits.\n"
+        "Each weight is read once, a piece at a time. --dry-run prints the plan for each weight, its bytes before\n"
         "and after, and its relative error. With --activations the results of nodes become integers, too.\n"
         "Their ranges come from samples: the model runs on each file of --calibrate.",
         epilog=_EXAMPLES,
