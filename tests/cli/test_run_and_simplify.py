@@ -113,7 +113,7 @@ def test_simplify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simplify", "m.onnx", "-o", "small.onnx", "--prove", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "small.onnx has 2 nodes (before: 4)",
-        "  1 computed of constants",
+        "  1 computed from constants",
         "  1 change nothing",
         "  Add: 1 -> 0",
         "  Identity: 1 -> 0",

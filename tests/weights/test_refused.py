@@ -75,7 +75,7 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         {"weight": numbers(3, 2), "bias": numbers(3), "extra": numbers(1)},
         {},
         "1 unexpected\n  unexpected: 'extra' in the mapping\n"
-        "to leave out what the model does not have pass strict=False",
+        "to leave out tensors that the model does not have, pass strict=False",
     ),
     (
         "a buffer that no checkpoint holds",

@@ -27,7 +27,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     """The options of the verb."""
     parser = verbs.add_parser(
         "scan",
-        help="possible dangers in an untrusted file: paths, false sizes, operators, texts, parser differences",
+        help="report possible dangers in an untrusted file: paths, false sizes, operators, texts, parser differences",
         description="Report what a security reviewer should see before an untrusted model is loaded: external data "
         "outside of its folder, sizes and types that the data contradicts, operators of other domains, scripts and "
         "addresses in texts, and bytes that parsers read differently. Nothing is executed, and only the first bytes of "

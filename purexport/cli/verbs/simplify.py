@@ -8,10 +8,10 @@ from collections import Counter
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.budget import FOLDING
+from proto_schema.budget import EVALUATION, FOLDING
 from purexport.cli.errors import UsageError
 from purexport.cli.feeds import add_feed, files_of_feed, make_feed
-from purexport.cli.specs import add_budget, parse_budget, parse_size
+from purexport.cli.specs import parse_budget, parse_size
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
 
@@ -49,7 +49,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("file", metavar="FILE", help="the .onnx file")
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
     add("--fold-bytes", metavar="SIZE", default="1MiB", help="tensors up to this size are folded (default: 1MiB)")
-    add_budget(parser, "folding, and for each run of --prove (default of such a run: 16,384 MiB)", FOLDING)
+    limits = (
+        f"the memory limit for folding (default: {FOLDING >> 20} MiB) and for each run of --prove (default: "
+        f"{EVALUATION >> 20:,} MiB); the limit of work follows from it"
+    )
+    add("--budget", metavar="SIZE", help=limits)
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
     add_feed(parser)
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")

@@ -17,7 +17,7 @@ from purexport.lowering.support.loops import repeat
 
 
 def equal(op: Emitter, A: Value, B: Value) -> Value | None:  # noqa: N803  the names of ONNX
-    """Equal of floats (opset 11) and of small integers: neither is less, and neither is NaN."""
+    """Equal of floats (opset 11) and of small integers: neither operand is less, and neither is NaN."""
     dtype = native_dtype(op, "Equal", A.dtype)
     if dtype is not None:
         return op.Equal(op.cast(A, dtype), op.cast(B, dtype))

@@ -36,7 +36,7 @@ def count(op: Emitter, size: Any) -> Value:
 
 
 def count_up(op: Emitter, start: Value, limit: Value, delta: Value) -> Value:
-    """Range (opset 11): as many steps as there are before the limit."""
+    """Range (opset 11): the number of steps before the limit is computed first."""
     dtype = start.dtype
     if dtypes.is_floating(dtype):
         first, last, step = (op.cast(item, dtypes.DOUBLE) for item in (start, limit, delta))
