@@ -40,6 +40,13 @@ class Entry:
         self.operands = operands
         self.done = False
 
+    def ran(self, found: Sequence[Any]) -> None:
+        """Keep what the call gave."""
+        self.done = True
+        for item, real in zip(self.results, found, strict=False):
+            if type(item) is Recorded:
+                item.elements = real
+
 
 class Elements:
     """Runs recorded calls; `owner` is the recorder."""
@@ -69,14 +76,18 @@ class Elements:
     def _run(self, needed: Sequence[Any]) -> None:
         wanted = {id(item) for item in needed}
         memory: set[int] = set().union(*(self.owner.memory_of(item) for item in needed)) if needed else set()
+        overwritten: set[int] = set()
         chosen = []
         for entry in reversed(self.owner.log):
             if entry.done:
                 continue
             gives = any(id(item) in wanted for item in entry.results)
             writes = any(memory & self.owner.memory_of(item) for item in entry.written)
-            if not (gives or writes):
-                continue
+            if not (gives or writes):  # and not one that takes what another overwrites
+                if not any(overwritten & self.owner.memory_of(item) for item in entry.operands):
+                    continue
+            for item in entry.written:
+                overwritten |= self.owner.memory_of(item)
             chosen.append(entry)
             for item in entry.operands:
                 wanted.add(id(item))
@@ -89,10 +100,7 @@ class Elements:
         args = self._reals(entry.args)
         kwargs = {name: self._reals(item) for name, item in entry.kwargs.items()}
         found = entry.operator.kernel(*args, **kwargs)
-        several = found if isinstance(found, (list, tuple)) else [found]
-        for item, real in zip(entry.results, several, strict=False):
-            if type(item) is Recorded:
-                item.elements = real
+        entry.ran(found if isinstance(found, (list, tuple)) else [found])
 
     def _reals(self, items: Any) -> Any:
         if type(items) in (list, tuple):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from proto_schema.sizes import Dim, Size
+from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import shape_function_of
 from purexport.frontends.dispatch import shapes
@@ -33,13 +34,16 @@ class Recipe:
     """What a call gives: layouts, or with `plain` a result that is no tensor.
 
     `shares` is whether a result may share the memory of an operand, `keeps` whether all is the same for all operands of
-    equal layouts.
+    equal layouts.  `elements` are those of the results, where the call had to run for the layouts.
     """
 
-    __slots__ = ("keeps", "plain", "results", "shares")
+    __slots__ = ("elements", "keeps", "plain", "results", "shares")
 
-    def __init__(self, results: Any, shares: bool = False, plain: bool = False, keeps: bool = True) -> None:
+    def __init__(
+        self, results: Any, shares: bool = False, plain: bool = False, keeps: bool = True, elements: Any = None
+    ) -> None:
         self.results = results
+        self.elements = elements
         self.shares = shares
         self.plain = plain
         self.keeps = keeps
@@ -63,6 +67,7 @@ class Layouts:
 
     def meta(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An example without data."""
+        dtype = torch.float32 if is_quantized(dtype) else dtype
         key = (shape, strides, dtype)
         found = self._metas.get(key)
         if found is None:
@@ -70,16 +75,22 @@ class Layouts:
                 found = self._metas[key] = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         return found
 
-    def layout(self, meta: torch.Tensor, sizes: tuple[Dim, ...] | None = None) -> Layout:
-        """The layout of a tensor without data; the same object for the same layout."""
+    def layout(
+        self, meta: torch.Tensor, sizes: tuple[Dim, ...] | None = None, dtype: torch.dtype | None = None
+    ) -> Layout:
+        """The layout of a tensor without data; the same object for the same layout.
+
+        `dtype` is that of the tensor, where `meta` stands for a quantized one.
+        """
         sizes = tuple(meta.shape) if sizes is None else sizes
         strided = meta.layout is torch.strided
         if not strided:
             self.owner.refuse(f"makes a tensor of the layout {meta.layout}, which is not captured by dispatch")
-        key = (sizes, tuple(meta.shape), meta.stride(), meta.dtype, meta.storage_offset())
+        dtype = dtype or meta.dtype
+        key = (sizes, tuple(meta.shape), meta.stride(), dtype, meta.storage_offset())
         found = self._layouts.get(key)
         if found is None:
-            found = self._layouts[key] = Layout(sizes, meta)
+            found = self._layouts[key] = Layout(sizes, meta, dtype)
         return found
 
     def recipe(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe:
@@ -93,23 +104,24 @@ class Layouts:
                 return item.node.example
             if isinstance(item, torch.Tensor):
                 return self.owner.owned(item).layout.meta
+            if isinstance(item, torch.ScriptObject):
+                return self.owner.packed(item).tensors
             return item
 
         found: Any
-        if operator.target in _LAYOUT_BY_KERNEL:
-            return Recipe(self._by_data(operator, args, kwargs), shares=True, keeps=False)
+        if self._is_by_kernel(operator, args, kwargs):
+            return self._by_data(operator, args, kwargs)
         try:
             found = self._by_torch(operator, args, kwargs, example)
         except (ExportError, UnfollowedError):
             raise
         except Exception as error:
             try:
-                found = self._by_data(operator, args, kwargs)
+                return self._by_data(operator, args, kwargs)
             except ExportError:
                 raise
             except Exception:
                 raise error from None
-            return Recipe(found, shares=True, keeps=False)
         symbolic = bool(numbers_in(args, kwargs)) or any(
             not item.layout_.static for item in tensors_in(args, kwargs) if type(item) is Recorded
         )
@@ -133,6 +145,19 @@ class Layouts:
             for item in tensors_in(args, kwargs)
         ]
 
+    def _is_by_kernel(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether only the kernel says what the results are like."""
+        layouts = [self._layout_of(item) for item in tensors_in(args, kwargs)]
+        if operator.target.startswith(_QUANTIZING) or any(is_quantized(item.dtype) for item in layouts):
+            return True
+        if operator.target in _OTHER_DTYPES:
+            return operator.target in _ALWAYS or {item.dtype for item in layouts} not in _USUAL
+        return False
+
+    def _layout_of(self, item: Any) -> Layout:
+        found: Layout = item.layout_ if type(item) is Recorded else self.owner.owned(item).layout
+        return found
+
     def _by_torch(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any) -> Any:
         """What torch's meta function gives."""
         metas = mapped(example, args)
@@ -144,6 +169,10 @@ class Layouts:
             bound = {**operator.bound(metas, named), "device": _META}
             with below():
                 return shape(**bound) if shape is not None else None
+        if operator.target.startswith(_QUANTIZING):
+            shape = shape_function_of(operator.target)
+            with below():
+                return shape(**operator.bound(metas, named)) if shape is not None else None
         with below():
             return operator.overload(*metas, **named)
 
@@ -262,6 +291,11 @@ class Layouts:
                 return _value(item.node.size, values)
             if isinstance(item, SYMBOLIC):
                 raise RuntimeError("a number that is not followed")
+            if isinstance(item, torch.ScriptObject):
+                return [
+                    self.meta(tuple(one.shape), tuple(one.stride()), one.dtype) if isinstance(one, torch.Tensor) else one
+                    for one in self.owner.packed(item).tensors
+                ]
             return self.owner.owned(item).layout.meta if isinstance(item, torch.Tensor) else item
 
         try:
@@ -271,38 +305,41 @@ class Layouts:
             return None
         return [found] if isinstance(found, torch.Tensor) else list(found) if isinstance(found, (list, tuple)) else None
 
-    def _by_data(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Layouts of results that torch finds out with the elements only: their sizes are known for the example."""
+    def _by_data(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe:
+        """What the results are like where torch finds that out with the elements only: the call runs on the example."""
         found = self.owner.elements.result_of(operator, args, kwargs)
-        constant = not any(item.free for item in tensors_in(args, kwargs) if type(item) is Recorded)
-
+        if not isinstance(found, (torch.Tensor, list, tuple)):
+            return Recipe(found, plain=True, keeps=False)
         several = [found] if isinstance(found, torch.Tensor) else list(found)
-        row = shapes.row_of(operator.target, operator.overload)
-        by_row = self._by_row(row, operator, args, kwargs, several) if row is not None and not constant else None
-
-        def layout(place: int, item: Any) -> Any:
+        tensors = tensors_in(args, kwargs)
+        constant = not numbers_in(args, kwargs) and not any(
+            item.free for item in tensors if type(item) is Recorded
+        )
+        sizes = [None] * len(several) if constant else self._sizes(operator, args, kwargs, several)
+        chosen = _CHOSEN.get(operator.target.partition(".")[0])
+        made: list[Layout | None] = []
+        for item, shape in zip(several, sizes, strict=True):
             if item is None:
-                return None
-            if item.is_quantized or item.layout is not torch.strided:
-                self.owner.refuse("makes a sparse or quantized tensor, which is not captured by dispatch")
+                made.append(None)
+                continue
+            if item.layout is not torch.strided:
+                self.owner.refuse("makes a sparse tensor, which is not captured by dispatch")
             meta = self.meta(tuple(item.shape), tuple(item.stride()), item.dtype)
-            if constant:
-                return self.layout(meta)
-            if by_row is not None:
-                return self.layout(meta, by_row[place])
-            chosen = _CHOSEN.get(operator.target.partition(".")[0])
-            sizes = tuple(
-                self.owner.fresh(size, low=0) if chosen is None or axis in chosen else size
-                for axis, size in enumerate(item.shape)
-            )
-            return self.layout(meta, sizes)
-
-        layouts = [layout(place, item) for place, item in enumerate(several)]
-        return layouts[0] if isinstance(found, torch.Tensor) else layouts if isinstance(found, list) else tuple(layouts)
+            if shape is not None and chosen is not None:
+                shape = tuple(one if axis in chosen else item.shape[axis] for axis, one in enumerate(shape))
+            made.append(self.layout(meta, shape, item.dtype))
+        results = made[0] if isinstance(found, torch.Tensor) else made if isinstance(found, list) else tuple(made)
+        return Recipe(results, shares=True, keeps=False, elements=several)
 
 
-# where torch's meta function gives another dtype than the kernel
-_LAYOUT_BY_KERNEL = frozenset(["quantized_decomposed::choose_qparams_per_token", "aten::huber_loss"])
+# where torch's meta function gives another dtype than the kernel, unless all operands have one of the usual dtypes
+_ALWAYS = frozenset(["quantized_decomposed::choose_qparams_per_token"])
+_OTHER_DTYPES = _ALWAYS | {
+    *("aten::huber_loss", "aten::native_layer_norm"),
+    *("aten::native_batch_norm", "aten::_native_batch_norm_legit.no_stats"),
+}
+_USUAL = ({torch.float32}, {torch.float64})
+_QUANTIZING = ("quantized::", "aten::quantize_per", "aten::quantized_")
 _TAKEN_APART = frozenset(f"aten::{name}" for name in ("split", "unsafe_split", "unbind"))
 # lists of so many tensors as a number among the arguments says, at least for axes that are long enough
 _COUNTED = frozenset(f"aten::{name}" for name in ("chunk", "unsafe_chunk", "tensor_split", "split_with_sizes"))

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -35,6 +35,7 @@ from purexport.aten.graph import (
     users_frame,
 )
 from purexport.errors import ExportError
+from purexport.frontends.core import prepacked
 from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
@@ -85,6 +86,14 @@ class Owned:
         self.free = False
 
 
+class Packed(NamedTuple):
+    """The weights of a quantized layer: torch's object, and what it consists of, as values and as tensors."""
+
+    weights: torch.ScriptObject
+    values: list[Arg]
+    tensors: list[Any]
+
+
 class Recorder:
     """One capture.
 
@@ -110,6 +119,7 @@ class Recorder:
         self._memories = 0
         self._owned: dict[int, Owned] = {}
         self._by_bytes: dict[Any, Owned] = {}
+        self._packed: dict[int, Packed] = {}
         self._operators: dict[Any, Operator] = {}
         self._known: dict[Any, Any] = {}
         self._sizes_of: dict[tuple[Value, int], Value] = {}
@@ -120,7 +130,8 @@ class Recorder:
     def input(self, tensor: torch.Tensor, name: str, sizes: Mapping[int, Dim]) -> Recorded:
         """The tensor that stands for an argument; `sizes` are those of its dynamic axes."""
         meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-        layout = self.layouts.layout(meta, tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape)))
+        shape = tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape))
+        layout = self.layouts.layout(meta, shape, tensor.dtype)
         value = Value(layout.type)
         self.graph.inputs.append(Input(value, name, "user"))
         made = Recorded.of(self, layout, value, -1, self.memory(), True)
@@ -135,7 +146,7 @@ class Recorder:
 
     def _keep(self, tensor: torch.Tensor, value: Value) -> Owned:
         meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-        found = Owned(tensor, value, self.layouts.layout(meta), self.memory())
+        found = Owned(tensor, value, self.layouts.layout(meta, dtype=tensor.dtype), self.memory())
         self._owned[id(tensor)] = found
         self._by_bytes.setdefault(same_bytes(tensor), found)
         return found
@@ -152,8 +163,8 @@ class Recorder:
             return found
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             raise UnfollowedError
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            self.refuse("computes with a sparse or quantized tensor, which is not captured by dispatch")
+        if tensor.layout is not torch.strided:
+            self.refuse("computes with a sparse tensor, which is not captured by dispatch")
         if tensor.is_meta:
             self.refuse("computes with a tensor on the meta device that is none of its parameters and buffers")
         same = self._by_bytes.get(same_bytes(tensor))
@@ -161,6 +172,23 @@ class Recorder:
             self._owned[id(tensor)] = Owned(tensor, same.value, same.layout, same.memory)
             return self._owned[id(tensor)]
         return self._keep(tensor, self.graph.constant(tensor))
+
+    def packed(self, weights: torch.ScriptObject) -> Packed:
+        """The weights of a quantized layer, which torch keeps in an object."""
+        found = self._packed.get(id(weights))
+        if found is None:
+            tensors: dict[Value, torch.Tensor] = {}
+
+            def constant(tensor: torch.Tensor, name: str) -> Value:
+                value = self._keep(tensor, self.graph.constant(tensor, name)).value
+                tensors[value] = tensor
+                return value
+
+            with below():
+                values = prepacked.unpacked(weights, self.source().scope, constant)
+            plain = [tensors[item] if isinstance(item, Value) else item for item in values]
+            found = self._packed[id(weights)] = Packed(weights, values, plain)
+        return found
 
     # -- calls
 
@@ -249,6 +277,8 @@ class Recorder:
         if isinstance(item, _OBJECTS):
             key.append(item)
             return item
+        if kind is torch.ScriptObject:
+            return self.packed(item).values
         if not isinstance(item, torch.Generator):
             self.refuse(f"gives an operator a {kind.__name__}, which is not captured by dispatch")
         return None
@@ -294,6 +324,8 @@ class Recorder:
             memory = shared or self.memory()
             results.append(Recorded.of(self, layout, value, place, memory, free))
         entry.results = results
+        if made.elements is not None:
+            entry.ran(made.elements)
         if isinstance(recipe, list):  # a list of tensors is one value, which is taken apart
             whole = Value(ListType(len(recipe)))
             self.graph.calls.append(Call(operator.target, bound, [whole], source))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from purexport.frontends.core.fake_quantization import fake_quantized
 from purexport.frontends.dispatch.tensors import QUESTIONS, Recorded
 from purexport.torch_patches.before_composites import below
 
@@ -70,6 +71,20 @@ def _verdict(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[
     return bool(recorder.elements.result_of(recorder.operator(overload), args, kwargs))
 
 
+def _fake_quantized(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Fake quantization, which reads and writes the state of its observer only while that is on."""
+    return NotImplemented if args[1].any() else fake_quantized(*args, **kwargs)
+
+
+def _about_quantization(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The scale of a quantized tensor or the like, which are its layers' constants unless the data decides them."""
+    if type(args[0]) is not Recorded:
+        return NotImplemented
+    if any(entry.operator.target.startswith("aten::quantize_per_tensor_dynamic") for entry in recorder.log):
+        recorder.note_data(args[0], "the scale of a tensor")
+    return recorder.elements.result_of(recorder.operator(overload), args, kwargs)
+
+
 Special = Callable[[Any, Any, Sequence[Any], Mapping[str, Any]], Any]
 
 SPECIALS: dict[Any, Special] = {
@@ -83,6 +98,9 @@ SPECIALS: dict[Any, Special] = {
     _aten.item.default: _item,
     _aten._local_scalar_dense.default: _item,
     _aten.is_nonzero.default: _truth,
+    _aten.fused_moving_avg_obs_fake_quant.default: _fake_quantized,
+    **dict.fromkeys((_aten.q_scale.default, _aten.q_zero_point.default), _about_quantization),
+    **dict.fromkeys((_aten.q_per_channel_axis.default, _aten.qscheme.default), _about_quantization),
     _aten.equal.default: _verdict,
     _aten.allclose.default: _verdict,
 }

@@ -23,17 +23,21 @@ _aten = torch.ops.aten
 
 
 class Layout:
-    """A tensor without its elements: sizes, and an example on the device `meta`, which nothing may change."""
+    """A tensor without its elements: sizes, and an example on the device `meta`, which nothing may change.
 
-    __slots__ = ("example", "meta", "sizes", "static", "type")
+    torch has no quantized tensors on that device, so one of float32 stands for each, and `dtype` is that of the tensor.
+    """
 
-    def __init__(self, sizes: tuple[Dim, ...], meta: torch.Tensor) -> None:
+    __slots__ = ("dtype", "example", "meta", "sizes", "static", "type")
+
+    def __init__(self, sizes: tuple[Dim, ...], meta: torch.Tensor, dtype: torch.dtype) -> None:
         self.sizes = sizes
         self.meta = meta
+        self.dtype = dtype
         self.example = meta.shape
         self.static = all(isinstance(size, int) for size in sizes)
         strides = tuple(meta.stride()) if meta.layout is torch.strided else None
-        self.type = TensorType(meta.dtype, tuple(meta.shape), strides)
+        self.type = TensorType(dtype, tuple(meta.shape), strides)
 
     def copied(self) -> torch.Tensor:
         """An example of its own, which may be changed."""
@@ -64,7 +68,7 @@ class Recorded(torch.Tensor):
         """A new tensor."""
         meta = layout.meta
         made = torch.Tensor._make_wrapper_subclass(
-            Recorded, meta.shape, meta.stride(), None, None, meta.dtype, meta.layout, _CPU, False, False, "sizes"
+            Recorded, meta.shape, meta.stride(), None, None, layout.dtype, meta.layout, _CPU, False, False, "sizes"
         )
         made.layout_ = layout
         made.value = value

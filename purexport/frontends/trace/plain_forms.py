@@ -1,7 +1,7 @@
 """Calls that torch's tracer records wrongly, in a form that it records as they are.
 
-It records no bool as a number, `fill` as a call that has no schema, dropout in eval mode and `atleast_1d` without a
-sign that they alias, and fake quantization with the state of its observer.
+It records no bool as a number, `fill` as a call that has no schema, and dropout in eval mode and `atleast_1d` without a
+sign that they alias.
 """
 
 from __future__ import annotations
@@ -31,29 +31,6 @@ FILLING = frozenset(
 )
 DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
-
-
-def fake_quantized(
-    value: torch.Tensor,
-    observes: torch.Tensor,
-    enabled: torch.Tensor,
-    low: torch.Tensor,
-    high: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor,
-    constant: float,
-    quant_min: int,
-    quant_max: int,
-    axis: int,
-    per_row_fake_quant: bool = False,
-    symmetric_quant: bool = False,
-) -> torch.Tensor:
-    """`fused_moving_avg_obs_fake_quant` whose observer is off: plain fake quantization, nothing is written."""
-    if not enabled.any():
-        return value
-    if per_row_fake_quant:
-        return torch.fake_quantize_per_channel_affine(value, scale, zero_point, axis, quant_min, quant_max)
-    return torch.fake_quantize_per_tensor_affine(value, scale, zero_point, quant_min, quant_max)
 
 
 def bools_as_numbers(

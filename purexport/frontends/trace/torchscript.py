@@ -24,6 +24,7 @@ from purexport.aten.graph import (
 )
 from purexport.errors import ExportError
 from purexport.frontends.core import prepacked, row_loops, single_calls
+from purexport.frontends.core.fake_quantization import fake_quantized
 from purexport.frontends.core.frames import caller_of, users_line
 from purexport.frontends.trace import (
     batched,
@@ -420,7 +421,7 @@ class _Visible:
         if prepacked.holds_object((*args, *kwargs.values())):
             return self.packed.call(function, args, kwargs)
         if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
-            return plain_forms.fake_quantized(*args, **kwargs)
+            return fake_quantized(*args, **kwargs)
         if function == _DATA:
             return args[0].detach()
         if onnx_operators.is_symbolic(function):
