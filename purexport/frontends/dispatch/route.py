@@ -34,6 +34,7 @@ from purexport.frontends.core.single_calls import declare_operators, recorded_in
 from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
 from purexport.frontends.dispatch.decisions import without
+from purexport.frontends.dispatch.indices import numbers_selected
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
@@ -42,6 +43,7 @@ from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import below, calls_before_composites
 from purexport.torch_patches.conversions import conversions_recorded
 from purexport.torch_patches.eager import uncompiled
+from purexport.torch_patches.indexing import indices_replaced
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.torch_jit import is_script
 
@@ -107,6 +109,7 @@ def _captured(
         uncompiled(),
         recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
         math_recorded(MATH),
+        indices_replaced(numbers_selected),
         conversions_recorded(namespaces, BUILTINS),
         calls_before_composites(recorder.call),
     ):
