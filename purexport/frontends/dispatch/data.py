@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from purexport.frontends.dispatch.arguments import tensors_in
+from purexport.frontends.dispatch.arguments import leaves, tensors_in
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.tensors import Recorded
@@ -43,7 +43,7 @@ class Entry:
     def ran(self, found: Sequence[Any]) -> None:
         """Keep what the call gave."""
         self.done = True
-        for item, real in zip(self.results, found, strict=False):
+        for item, real in zip(leaves(self.results, {}), leaves(found, {}), strict=False):
             if type(item) is Recorded:
                 item.elements = real
 
@@ -81,7 +81,7 @@ class Elements:
         for entry in reversed(self.owner.log):
             if entry.done:
                 continue
-            gives = any(id(item) in wanted for item in entry.results)
+            gives = any(id(item) in wanted for item in leaves(entry.results, {}))
             writes = any(memory & self.owner.memory_of(item) for item in entry.written)
             if not (gives or writes):  # and not one that takes what another overwrites
                 if not any(overwritten & self.owner.memory_of(item) for item in entry.operands):

@@ -17,7 +17,7 @@ from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import shape_function_of
 from purexport.frontends.dispatch import shapes
-from purexport.frontends.dispatch.arguments import mapped, numbers_in, tensors_in
+from purexport.frontends.dispatch.arguments import leaves, mapped, numbers_in, tensors_in
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.tensors import Layout, Recorded
@@ -125,16 +125,14 @@ class Layouts:
         symbolic = bool(numbers_in(args, kwargs)) or any(
             not item.layout_.static for item in tensors_in(args, kwargs) if type(item) is Recorded
         )
-        if isinstance(found, torch.Tensor):
-            sizes = self._sizes(operator, args, kwargs, [found])[0] if symbolic else None
-            return Recipe(self.layout(found, sizes), _shares(operator, [found], self._operand_metas(args, kwargs)))
-        if isinstance(found, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in found):
-            sizes_of = self._sizes(operator, args, kwargs, list(found)) if symbolic else [None] * len(found)
-            made = [
-                None if item is None else self.layout(item, sizes) for item, sizes in zip(found, sizes_of, strict=True)
-            ]
-            shares = _shares(operator, found, self._operand_metas(args, kwargs))
-            return Recipe(made if isinstance(found, list) else tuple(made), shares)
+        several = list(leaves([found], {}))
+        if any(isinstance(item, torch.Tensor) for item in several):
+            sizes_of = self._sizes(operator, args, kwargs, several) if symbolic else [None] * len(several)
+            made = iter([
+                None if item is None else self.layout(item, sizes)
+                for item, sizes in zip(several, sizes_of, strict=True)
+            ])  # fmt: skip
+            return Recipe(_shaped(found, made), _shares(operator, several, self._operand_metas(args, kwargs)))
         if found is None or (isinstance(found, (list, tuple)) and not found):
             return Recipe(found)
         return Recipe(found, plain=True, keeps=not symbolic)
@@ -160,8 +158,9 @@ class Layouts:
 
     def _by_torch(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any) -> Any:
         """What torch's meta function gives."""
-        metas = mapped(example, args)
-        named = {name: _META if name == "device" else mapped(example, item) for name, item in kwargs.items()}
+        with below():
+            metas = mapped(example, args)
+            named = {name: _META if name == "device" else mapped(example, item) for name, item in kwargs.items()}
         metas = [_META if isinstance(item, torch.device) else item for item in metas]
         if operator.kernel is not operator.overload and not tensors_in(args, kwargs):
             # torch finds no kernel for an operator of our own that makes a tensor of numbers alone
@@ -303,14 +302,14 @@ class Layouts:
                 found = self._by_torch(operator, args, kwargs, example)
         except Exception:
             return None
-        return [found] if isinstance(found, torch.Tensor) else list(found) if isinstance(found, (list, tuple)) else None
+        return list(leaves([found], {})) if isinstance(found, (torch.Tensor, list, tuple)) else None
 
     def _by_data(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe:
         """What the results are like where torch finds that out with the elements only: the call runs on the example."""
         found = self.owner.elements.result_of(operator, args, kwargs)
         if not isinstance(found, (torch.Tensor, list, tuple)):
             return Recipe(found, plain=True, keeps=False)
-        several = [found] if isinstance(found, torch.Tensor) else list(found)
+        several = list(leaves([found], {}))
         tensors = tensors_in(args, kwargs)
         constant = not numbers_in(args, kwargs) and not any(
             item.free for item in tensors if type(item) is Recorded
@@ -328,8 +327,15 @@ class Layouts:
             if shape is not None and chosen is not None:
                 shape = tuple(one if axis in chosen else item.shape[axis] for axis, one in enumerate(shape))
             made.append(self.layout(meta, shape, item.dtype))
-        results = made[0] if isinstance(found, torch.Tensor) else made if isinstance(found, list) else tuple(made)
-        return Recipe(results, shares=True, keeps=False, elements=several)
+        again = iter(made)
+        return Recipe(_shaped(found, again), shares=True, keeps=False, elements=several)
+
+
+def _shaped(like: Any, items: Iterator[Any]) -> Any:
+    """The items in the lists and tuples of `like`."""
+    if isinstance(like, (list, tuple)):
+        return type(like)(_shaped(item, items) for item in like)
+    return next(items)
 
 
 # where torch's meta function gives another dtype than the kernel, unless all operands have one of the usual dtypes

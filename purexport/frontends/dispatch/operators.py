@@ -16,7 +16,8 @@ class Operator:
 
     `names` and `defaults` are those of its parameters, in order.  `same` says of each result which parameter is
     returned itself, because it was written.  `writes` are the places of the parameters that are written.  `kernel` is
-    the operator that computes it.  `random` is True where a generator decides the result.
+    the operator that computes it.  `random` is True where a generator decides the result, `changes_layout` where a
+    tensor that is written may get other sizes.
     """
 
     __slots__ = ("changes_layout", "defaults", "kernel", "names", "overload", "random", "same", "target", "writes")
@@ -34,7 +35,8 @@ class Operator:
         self.writes = tuple(written.values())
         self.same = tuple(written.get(alias) if alias is not None else None for alias in found.returns)
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
-        self.changes_layout = torch.Tag.inplace_view in overload.tags or self.target in _RESIZING
+        outs = any(item.kwarg_only and item.is_out for item in overload._schema.arguments)
+        self.changes_layout = outs or torch.Tag.inplace_view in overload.tags or self.target in _RESIZING
 
     def bound(self, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, in the order of the schema, with defaults."""

@@ -46,7 +46,7 @@ from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.source_lines import frames_of, lines_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
-from purexport.torch_patches.before_composites import below, casting
+from purexport.torch_patches.before_composites import below, casting, key_is_excluded
 
 LEAST = 2
 """The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
@@ -292,53 +292,63 @@ class Recorder:
         tensors = tensors_in(args, kwargs)
         free = operator.random or bool(numbers_in(args, kwargs))
         free = free or any(item.free if type(item) is Recorded else self.owned(item).free for item in tensors)
-        written = [args[at] if at < len(args) else kwargs[operator.names[at]] for at in operator.writes
-                   if at < len(args) or operator.names[at] in kwargs]  # fmt: skip
+        given = [args[at] if at < len(args) else kwargs.get(operator.names[at]) for at in operator.writes]
+        written = tensors_in(given, {})
         if operator.changes_layout:
             for item in written:
                 self._emit_sizes(item)
         entry = Entry(operator, args, kwargs, [], written, tensors)
         self.log.append(entry)
-        outputs: list[Value] = []
-        several = recipe if isinstance(recipe, (list, tuple)) else [recipe]
-        shared: frozenset[int] | None = None
-        results: list[Any] = []
-        for index, layout in enumerate(several):
-            same = operator.same[index] if index < len(operator.same) and not isinstance(recipe, list) else None
+        shared = frozenset[int]().union(*map(self.memory_of, tensors)) if made.shares else None
+        apart: list[Call] = []
+
+        def result(layout: Any) -> tuple[Value, Any]:
             if layout is None:
-                outputs.append(Value(TensorType(torch.float32)))
-                results.append(None)
-                continue
+                return Value(TensorType(torch.float32)), None
+            if isinstance(layout, list):  # a list of tensors is one value, which is taken apart
+                whole = Value(ListType(len(layout)))
+                pairs = [result(item) for item in layout]
+                for index, (value, _) in enumerate(pairs):
+                    apart.append(Call("prim::getitem", {"list": whole, "index": index}, [value], source))
+                return whole, [item for _, item in pairs]
             value = Value(layout.type)
+            return value, Recorded.of(self, layout, value, place, shared or self.memory(), free)
+
+        outputs: list[Value] = []
+        results: list[Any] = []
+        for index, layout in enumerate(recipe if isinstance(recipe, tuple) else [recipe]):
+            same = operator.same[index] if index < len(operator.same) else None
+            if same is None or layout is None:
+                value, found = result(layout)
+            else:
+                value = Value(layout.type)
+                found = args[same] if same < len(args) else kwargs[operator.names[same]]
+                if type(found) is Recorded and found.layout_ is not layout and operator.changes_layout:
+                    found.layout_, found.numbers, found.value = layout, None, value
             outputs.append(value)
-            if same is not None:
-                result = args[same] if same < len(args) else kwargs[operator.names[same]]
-                if type(result) is Recorded:
-                    result.free = result.free or free
-                    if operator.changes_layout:
-                        result.layout_, result.numbers, result.value = layout, None, value
-                results.append(result)
-                continue
-            if shared is None and made.shares:
-                shared = frozenset().union(*map(self.memory_of, tensors))
-            memory = shared or self.memory()
-            results.append(Recorded.of(self, layout, value, place, memory, free))
-        entry.results = results
-        if made.elements is not None:
-            entry.ran(made.elements)
-        if isinstance(recipe, list):  # a list of tensors is one value, which is taken apart
-            whole = Value(ListType(len(recipe)))
-            self.graph.calls.append(Call(operator.target, bound, [whole], source))
-            for index, value in enumerate(outputs):
-                self.graph.calls.append(Call("prim::getitem", {"list": whole, "index": index}, [value], source))
-            return results
+            results.append(found)
         for item in written:
             target = item if type(item) is Recorded else self.owned(item)
             target.free = target.free or free
+        entry.results = results
+        if made.elements is not None:
+            entry.ran(made.elements)
         self.graph.calls.append(Call(operator.target, bound, outputs if recipe is not None else [], source))
+        self.graph.calls += apart
         if isinstance(recipe, tuple):
             return tuple(results)
         return results[0] if recipe is not None else None
+
+    def is_new(self, tensor: Recorded) -> bool:
+        """Whether the last call made the tensor, of none: torch detaches it before anybody sees it."""
+        return tensor.place == len(self.log) - 1 >= 0 and not self.log[-1].operands and not key_is_excluded()
+
+    def again(self, tensor: Recorded) -> Recorded:
+        """The tensor as another object, the only one that the model sees."""
+        made = Recorded.of(self, tensor.layout_, tensor.value, tensor.place, tensor.memory, tensor.free)
+        made.elements = tensor.elements
+        self.log[-1].results = [made if item is tensor else item for item in self.log[-1].results]
+        return made
 
     def _emit_sizes(self, item: Any) -> None:
         """Put the sizes of a tensor into the graph that the model has asked for, before they become others."""

@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[3]
 FILES = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/lowering").rglob("test_*.py"))
 FIRST = ("tests/lowering/elementwise/test_numbers.py", "tests/lowering/tensor/test_layout.py")
 
-QUANTIZED = r"sparse or quantized|ScriptObject|writes in a way that cannot be followed"
 STATIC = r"Got invalid dimensions for input"
 # a row, and what is said of it
 OPEN = {
@@ -33,9 +32,6 @@ OPEN = {
     "squeeze-dynamic-one-in-the-example": STATIC,  # by trace, the file has a Squeeze that fails for other sizes
     "one-hot-of-a-size": STATIC,
     "pad-with-a-number": STATIC,
-    "histogramdd": "_histogramdd_bin_edges",
-    "histogramdd-int": "_histogramdd_bin_edges",
-    "histogramdd-edges": "_histogramdd_from_bin_tensors",
 }
 
 
@@ -69,7 +65,7 @@ def test_rows(path: Path) -> None:
                 run(row)
         except Exception as error:  # all that a row can raise, to list every row
             said = f"{type(error).__name__}: {error}"
-        known = OPEN.get(row.name) or (QUANTIZED if "quantized" in path.parts else None)
+        known = OPEN.get(row.name)
         if known is None and said:
             wrong[row.name] = said
         elif row.name in OPEN and not said:
