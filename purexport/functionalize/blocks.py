@@ -131,7 +131,7 @@ def _doubt(call: Call) -> str:
 
 
 def _scan(run: Pass, call: Call, args: dict[str, Any]) -> None:
-    """Its body writes to what it made itself, and to nothing else (`frontends.trace.rolled`, and torch's own scan)."""
+    """Its body writes to what it made itself, and to nothing else (`frontends.core.rolled`, and torch's own scan)."""
     (block,) = call.blocks
     for value in block.inputs:
         run.aliases[value] = Alias(value, depth=run.journal.depth + 1)

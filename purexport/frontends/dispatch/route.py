@@ -35,6 +35,7 @@ from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
 from purexport.frontends.dispatch.decisions import without
 from purexport.frontends.dispatch.indices import numbers_selected
+from purexport.frontends.dispatch.loops import in_loops, steps_in
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
@@ -72,9 +73,23 @@ def capture_by_dispatch(request: Request) -> Captured:
             found = _captured(request, larger, axes, sizes, small, first.recorder.namespaces)
     decisions = found.recorder.decisions
     static = decisions.specialised()
+    graph = _pruned(found.graph)
+    loops = None
+    if static:
+
+        def again(sizes: Mapping[str, int]) -> AtenGraph:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                other = _captured(request, _resized(larger, axes, sizes), axes, sizes, small, found.recorder.namespaces)
+            return _pruned(other.graph)
+
+        loops = in_loops(graph, sizes, [item.axis for item in static], again)
+    if loops is not None:
+        graph, static = loops, []
     axes = without(axes, [item.axis for item in static])
     remarks += [*map(str, static), *decisions.remarks()]
-    return Captured(_pruned(found.graph), axes, remarks=remarks, listed=found.listed, derived=request.derived)
+    notes = list(steps_in(graph))
+    return Captured(graph, axes, notes, remarks=remarks, listed=found.listed, derived=request.derived)
 
 
 class _Captured(NamedTuple):
@@ -165,16 +180,22 @@ def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) ->
     for label in (label for label, size in sizes.items() if size < LEAST):
         others = {size for other, size in found.items() if other != label}
         found[label] = next(size for size in count(LEAST) if size not in others)
+    return _resized(flat, axes, found), found
+
+
+def _resized(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) -> Flat:
+    """The arguments with these sizes of the declared axes; the elements repeat."""
     leaves = list(flat.leaves)
     for name, position in zip(flat.names, flat.positions, strict=True):
         tensor = leaves[position]
         for axis, label in axes.get(name, {}).items():
-            if tensor.shape[axis] == 1:
-                tensor = torch.cat([tensor] * found[label], axis)
-            elif not tensor.shape[axis]:
-                tensor = tensor.new_zeros((*tensor.shape[:axis], found[label], *tensor.shape[axis + 1 :]))
+            size = tensor.shape[axis]
+            if not size:
+                tensor = tensor.new_zeros((*tensor.shape[:axis], sizes[label], *tensor.shape[axis + 1 :]))
+            elif size != sizes[label]:
+                tensor = tensor.index_select(axis, torch.arange(sizes[label]) % size)
         leaves[position] = tensor
-    return dataclasses.replace(flat, leaves=leaves), found
+    return dataclasses.replace(flat, leaves=leaves)
 
 
 def _modules(model: Any) -> dict[torch.nn.Module, str]:

@@ -160,7 +160,8 @@ MODELS = [
     n("greater", lambda x: x * 2 if x.shape[1] > 5 else x, 9, remarks=(r"for which n > 5 at .*test_models.py:\d+",)),
     n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
     n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
-    n("steps", lambda x: sum(x[:, i] for i in range(x.shape[1])), remarks=("'n' was declared dynamic",)),
+    n("steps", lambda x: sum(x[:, i] for i in range(x.shape[1])), 9, 12),
+    n("uneven-steps", lambda x: sum(x[:, i] * (i % 3) for i in range(x.shape[1])), remarks=("'n' was declared dynamic",)),
     n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] != 0 else x, 9),
     Model(
         "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
