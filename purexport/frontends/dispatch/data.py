@@ -73,6 +73,10 @@ class Elements:
             self._run(needed)
             return operator.kernel(*self._reals(args), **{name: self._reals(item) for name, item in kwargs.items()})
 
+    def reals(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors themselves that calls run on."""
+        return [self._real(item) for item in tensors]
+
     def _run(self, needed: Sequence[Any]) -> None:
         wanted = {id(item) for item in needed}
         memory: set[int] = set().union(*(self.owner.memory_of(item) for item in needed)) if needed else set()

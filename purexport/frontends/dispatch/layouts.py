@@ -168,7 +168,7 @@ class Layouts:
             bound = {**operator.bound(metas, named), "device": _META}
             with below():
                 return shape(**bound) if shape is not None else None
-        if operator.target.startswith(_QUANTIZING):
+        if operator.target.startswith(_BY_FACT):
             shape = shape_function_of(operator.target)
             with below():
                 return shape(**operator.bound(metas, named)) if shape is not None else None
@@ -327,8 +327,9 @@ class Layouts:
             if shape is not None and chosen is not None:
                 shape = tuple(one if axis in chosen else item.shape[axis] for axis, one in enumerate(shape))
             made.append(self.layout(meta, shape, item.dtype))
-        again = iter(made)
-        return Recipe(_shaped(found, again), shares=True, keeps=False, elements=several)
+        operands = self.owner.elements.reals(tensors)
+        shares = _shares(operator, several, operands)
+        return Recipe(_shaped(found, iter(made)), shares, keeps=False, elements=several)
 
 
 def _shaped(like: Any, items: Iterator[Any]) -> Any:
@@ -346,6 +347,8 @@ _OTHER_DTYPES = _ALWAYS | {
 }
 _USUAL = ({torch.float32}, {torch.float64})
 _QUANTIZING = ("quantized::", "aten::quantize_per", "aten::quantized_")
+# torch has no meta function, or one that runs all steps in Python and takes seconds to load
+_BY_FACT = (*_QUANTIZING, "aten::lstm.", "aten::gru.", "aten::rnn_tanh.", "aten::rnn_relu.")
 _TAKEN_APART = frozenset(f"aten::{name}" for name in ("split", "unsafe_split", "unbind"))
 # lists of so many tensors as a number among the arguments says, at least for axes that are long enough
 _COUNTED = frozenset(f"aten::{name}" for name in ("chunk", "unsafe_chunk", "tensor_split", "split_with_sizes"))

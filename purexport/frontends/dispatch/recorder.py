@@ -119,6 +119,7 @@ class Recorder:
         self._memories = 0
         self._owned: dict[int, Owned] = {}
         self._by_bytes: dict[Any, Owned] = {}
+        self._parameters: dict[int, str] = {}  # by memory
         self._packed: dict[int, Packed] = {}
         self._operators: dict[Any, Operator] = {}
         self._known: dict[Any, Any] = {}
@@ -142,7 +143,9 @@ class Recorder:
         """Make a parameter or buffer known."""
         value = Value(tensor_type(tensor))
         self.graph.inputs.append(Input(value, name, kind, tensor))
-        self._keep(tensor, value)
+        found = self._keep(tensor, value)
+        if kind == "parameter":
+            self._parameters |= dict.fromkeys(found.memory, name)
 
     def _keep(self, tensor: torch.Tensor, value: Value) -> Owned:
         meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
@@ -330,6 +333,7 @@ class Recorder:
         for item in written:
             target = item if type(item) is Recorded else self.owned(item)
             target.free = target.free or free
+            self._refuse_parameter(target.memory)
         entry.results = results
         if made.elements is not None:
             entry.ran(made.elements)
@@ -338,6 +342,14 @@ class Recorder:
         if isinstance(recipe, tuple):
             return tuple(results)
         return results[0] if recipe is not None else None
+
+    def _refuse_parameter(self, memory: frozenset[int]) -> None:
+        names = [self._parameters[place] for place in memory if place in self._parameters]
+        if names:
+            raise ExportError(
+                f"the model writes to its parameters {', '.join(names)} at {self.line()}; write to buffers",
+                code="parameters-written",
+            )
 
     def is_new(self, tensor: Recorded) -> bool:
         """Whether the last call made the tensor, of none: torch detaches it before anybody sees it."""
