@@ -6,8 +6,9 @@ needed tensors may share.  What the model owns is read where it is, and a copy i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -19,7 +20,11 @@ from purexport.torch_patches.before_composites import below
 
 
 class Entry:
-    """A recorded call with its tensors; `done` once it has run."""
+    """A recorded call with its tensors; `done` once it has run.
+
+    The results are not kept alive.  Nobody else asks for one that the model has dropped; and to a tensor that only the
+    model has, torch gives its flags where it would make another one through Python, for which it loads seconds of code.
+    """
 
     __slots__ = ("args", "done", "kwargs", "operands", "operator", "results", "written")
 
@@ -28,24 +33,32 @@ class Entry:
         operator: Operator,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        results: list[Any],
         written: list[Any],
         operands: list[Any],
     ) -> None:
         self.operator = operator
         self.args = args
         self.kwargs = kwargs
-        self.results = results
+        self.results: list[ref[Any] | None] = []
         self.written = written
         self.operands = operands
         self.done = False
 
+    def made(self, results: Sequence[Any]) -> None:
+        """Learn what the model gets of the call."""
+        self.results = [ref(item) if type(item) is Recorded else None for item in leaves(results, {})]
+
+    def gives(self, wanted: Collection[int]) -> bool:
+        """Whether one of the results has one of these identities."""
+        return any(item is not None and id(item()) in wanted for item in self.results)
+
     def ran(self, found: Sequence[Any]) -> None:
         """Keep what the call gave."""
         self.done = True
-        for item, real in zip(leaves(self.results, {}), leaves(found, {}), strict=False):
-            if type(item) is Recorded:
-                item.elements = real
+        for item, real in zip(self.results, leaves(found, {}), strict=False):
+            tensor = item() if item is not None else None
+            if tensor is not None:
+                tensor.elements = real
 
 
 class Elements:
@@ -85,7 +98,7 @@ class Elements:
         for entry in reversed(self.owner.log):
             if entry.done:
                 continue
-            gives = any(id(item) in wanted for item in leaves(entry.results, {}))
+            gives = entry.gives(wanted)
             writes = any(memory & self.owner.memory_of(item) for item in entry.written)
             if not (gives or writes):  # and not one that takes what another overwrites
                 if not any(overwritten & self.owner.memory_of(item) for item in entry.operands):

@@ -46,7 +46,7 @@ from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.source_lines import frames_of, lines_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
-from purexport.torch_patches.before_composites import below, casting, key_is_excluded
+from purexport.torch_patches.before_composites import below, casting
 
 LEAST = 2
 """The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
@@ -300,7 +300,7 @@ class Recorder:
         if operator.changes_layout:
             for item in written:
                 self._emit_sizes(item)
-        entry = Entry(operator, args, kwargs, [], written, tensors)
+        entry = Entry(operator, args, kwargs, written, tensors)
         self.log.append(entry)
         shared = frozenset[int]().union(*map(self.memory_of, tensors)) if made.shares else None
         apart: list[Call] = []
@@ -334,7 +334,7 @@ class Recorder:
             target = item if type(item) is Recorded else self.owned(item)
             target.free = target.free or free
             self._refuse_parameter(target.memory)
-        entry.results = results
+        entry.made(results)
         if made.elements is not None:
             entry.ran(made.elements)
         self.graph.calls.append(Call(operator.target, bound, outputs if recipe is not None else [], source))
@@ -350,17 +350,6 @@ class Recorder:
                 f"the model writes to its parameters {', '.join(names)} at {self.line()}; write to buffers",
                 code="parameters-written",
             )
-
-    def is_new(self, tensor: Recorded) -> bool:
-        """Whether the last call made the tensor, of none: torch detaches it before anybody sees it."""
-        return tensor.place == len(self.log) - 1 >= 0 and not self.log[-1].operands and not key_is_excluded()
-
-    def again(self, tensor: Recorded) -> Recorded:
-        """The tensor as another object, the only one that the model sees."""
-        made = Recorded.of(self, tensor.layout_, tensor.value, tensor.place, tensor.memory, tensor.free)
-        made.elements = tensor.elements
-        self.log[-1].results = [made if item is tensor else item for item in self.log[-1].results]
-        return made
 
     def _emit_sizes(self, item: Any) -> None:
         """Put the sizes of a tensor into the graph that the model has asked for, before they become others."""
