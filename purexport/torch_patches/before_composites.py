@@ -43,7 +43,7 @@ def calls_before_composites(handler: Handler) -> Iterator[None]:
     The arguments are those of the schema, as far as they differ from its defaults at the end; numbers are numbers also
     where the schema says Tensor.
     """
-    _kernels()
+    _kernels().complete()
     was = key_is_included()
     token = _handler.set(handler)
     torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
@@ -77,22 +77,31 @@ def casting(overload: Any) -> Any | None:
     return functools.partial(overload.redispatch, torch._C.DispatchKeySet(_AUTOCAST))
 
 
-@functools.cache
-def _kernels() -> list[Any]:
-    """A kernel for every operator that there is; the libraries that hold them.
+class _Kernels:
+    """A kernel for every operator that there is, and the libraries that hold them."""
 
-    An operator that is declared later falls through to its own kernels.
-    """
-    rest_of_all = torch.library.Library("_", "IMPL", "DeferredInit")  # type: ignore[no-untyped-call]
-    rest_of_all.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
-    libraries: dict[str, Any] = {"": rest_of_all}
-    for name in torch._C._dispatch_get_all_op_names():
-        namespace, _, rest = name.partition("::")
-        library = libraries.get(namespace)
-        if library is None:
-            library = libraries[namespace] = torch._C._dispatch_library("IMPL", namespace, "DeferredInit", __file__, 1)
-        library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)  # type: ignore[call-arg]
-    return list(libraries.values())
+    def __init__(self) -> None:
+        rest = torch.library.Library("_", "IMPL", "DeferredInit")  # type: ignore[no-untyped-call]
+        rest.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
+        self.libraries: dict[str, Any] = {"": rest}
+        self.names: set[str] = set()
+
+    def complete(self) -> None:
+        """Register kernels for the operators that were declared since the last time."""
+        for name in set(torch._C._dispatch_get_all_op_names()) - self.names:
+            self.names.add(name)
+            namespace, _, rest = name.partition("::")
+            library = self.libraries.get(namespace)
+            if library is None:
+                library = torch._C._dispatch_library("IMPL", namespace, "DeferredInit", __file__, 1)
+                self.libraries[namespace] = library
+            library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)
+
+
+@functools.cache
+def _kernels() -> _Kernels:
+    """They stay until the process ends."""
+    return _Kernels()
 
 
 def _kernel(namespace: str, rest: str) -> Callable[..., Any]:
