@@ -96,12 +96,19 @@ class _Kernels:
                 library = torch._C._dispatch_library("IMPL", namespace, "DeferredInit", __file__, 1)
                 self.libraries[namespace] = library
             library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)
+        for operator in list(torch._ops._higher_order_ops.values()):
+            if _KEY not in operator.py_kernels:
+                operator.py_impl(_KEY)(functools.partial(_called, operator))
 
 
 @functools.cache
 def _kernels() -> _Kernels:
     """They stay until the process ends."""
     return _Kernels()
+
+
+def _called(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    return _handler.get()(operator, args, kwargs)
 
 
 def _kernel(namespace: str, rest: str) -> Callable[..., Any]:

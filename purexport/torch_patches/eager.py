@@ -16,10 +16,15 @@ def stance() -> Any:
     return None if frames is None else getattr(frames, "_stance", None)
 
 
+def compiler_is_loaded() -> bool:
+    """Whether torch's compiler is loaded."""
+    return "torch._dynamo.eval_frame" in sys.modules
+
+
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Inside, nothing is compiled.  torch's compiler is not loaded for that: without it nothing is wrapped."""
-    if "torch._dynamo.eval_frame" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
+    if not compiler_is_loaded() or not hasattr(torch.compiler, "set_stance"):
         yield
         return
     with torch.compiler.set_stance("force_eager"):

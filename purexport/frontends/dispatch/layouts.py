@@ -145,14 +145,15 @@ class Layouts:
 
     def _is_by_kernel(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether only the kernel says what the results are like."""
-        layouts = [self._layout_of(item) for item in tensors_in(args, kwargs)]
+        layouts = [self.layout_of(item) for item in tensors_in(args, kwargs)]
         if operator.target.startswith(_QUANTIZING) or any(is_quantized(item.dtype) for item in layouts):
             return True
         if operator.target in _OTHER_DTYPES:
             return operator.target in _ALWAYS or {item.dtype for item in layouts} not in _USUAL
         return False
 
-    def _layout_of(self, item: Any) -> Layout:
+    def layout_of(self, item: Any) -> Layout:
+        """The layout of a tensor, recorded or not."""
         found: Layout = item.layout_ if type(item) is Recorded else self.owner.owned(item).layout
         return found
 
@@ -292,7 +293,9 @@ class Layouts:
                 raise RuntimeError("a number that is not followed")
             if isinstance(item, torch.ScriptObject):
                 return [
-                    self.meta(tuple(one.shape), tuple(one.stride()), one.dtype) if isinstance(one, torch.Tensor) else one
+                    self.meta(tuple(one.shape), tuple(one.stride()), one.dtype)
+                    if isinstance(one, torch.Tensor)
+                    else one
                     for one in self.owner.packed(item).tensors
                 ]
             return self.owner.owned(item).layout.meta if isinstance(item, torch.Tensor) else item
@@ -311,9 +314,7 @@ class Layouts:
             return Recipe(found, plain=True, keeps=False)
         several = list(leaves([found], {}))
         tensors = tensors_in(args, kwargs)
-        constant = not numbers_in(args, kwargs) and not any(
-            item.free for item in tensors if type(item) is Recorded
-        )
+        constant = not numbers_in(args, kwargs) and not any(item.free for item in tensors if type(item) is Recorded)
         sizes = [None] * len(several) if constant else self._sizes(operator, args, kwargs, several)
         chosen = _CHOSEN.get(operator.target.partition(".")[0])
         made: list[Layout | None] = []

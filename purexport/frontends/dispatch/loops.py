@@ -139,5 +139,3 @@ def _is_same_input(one: Input, other: Input) -> bool:
     if (one.tensor.dtype, one.tensor.shape) != (other.tensor.dtype, other.tensor.shape):
         return False
     return one.tensor is other.tensor or torch.equal(one.tensor, other.tensor)
-
-

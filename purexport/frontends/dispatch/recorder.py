@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
@@ -40,6 +41,7 @@ from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
 from purexport.frontends.dispatch.decisions import Decisions
+from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
 from purexport.frontends.dispatch.operators import Operator
@@ -124,6 +126,7 @@ class Recorder:
         self._operators: dict[Any, Operator] = {}
         self._known: dict[Any, Any] = {}
         self._sizes_of: dict[tuple[Value, int], Value] = {}
+        self._in_block: list[Number] = []  # numbers that were emitted there
         self._fresh: dict[Any, Size] = {}
 
     # -- what there is before the model runs
@@ -197,6 +200,8 @@ class Recorder:
 
     def call(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of a call, which is recorded."""
+        if isinstance(overload, torch._ops.HigherOrderOperator):
+            return higher_order(self, overload.name(), [*args, *kwargs.values()])
         if torch.is_autocast_enabled("cpu"):
             cast = casting(overload)
             if cast is not None:
@@ -343,6 +348,25 @@ class Recorder:
             return tuple(results)
         return results[0] if recipe is not None else None
 
+    @contextmanager
+    def in_block(self) -> Iterator[list[Call]]:
+        """Inside, calls go to a list of their own, and numbers that they compute are not known afterwards."""
+        outer, sizes, numbers = self.graph.calls, self._sizes_of, self._in_block
+        calls = self.graph.calls = []
+        self._sizes_of, self._in_block = dict(sizes), []
+        first, memory = len(self.log), self._memories
+        try:
+            yield calls
+        finally:
+            for number in self._in_block:
+                number.value = None
+            self.graph.calls, self._sizes_of, self._in_block = outer, sizes, numbers
+            inside = self.log[first:]
+            del self.log[first:]
+        written = (item for entry in inside for item in entry.written)
+        if any(place <= memory for item in written for place in self.memory_of(item)):
+            self.refuse("writes in a branch or a loop to a tensor from outside")
+
     def _refuse_parameter(self, memory: frozenset[int]) -> None:
         names = [self._parameters[place] for place in memory if place in self._parameters]
         if names:
@@ -393,6 +417,7 @@ class Recorder:
         if number.fixed:
             return number.example
         if number.value is None:
+            self._in_block.append(number)
             first, second = number.origin
             if isinstance(first, Recorded):
                 number.value = self._size_of(first, second)

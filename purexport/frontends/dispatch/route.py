@@ -43,7 +43,7 @@ from purexport.frontends.trace.fake_tensors import attributes
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import below, calls_before_composites
 from purexport.torch_patches.conversions import conversions_recorded
-from purexport.torch_patches.eager import uncompiled
+from purexport.torch_patches.eager import compiler_is_loaded, uncompiled
 from purexport.torch_patches.indexing import indices_replaced
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.torch_jit import is_script
@@ -60,7 +60,7 @@ def capture_by_dispatch(request: Request) -> Captured:
     larger, sizes = _enlarged(flat, axes, sizes)
     remarks: list[str] = []
     try:
-        first = _captured(request, larger, axes, sizes, small)
+        first = _first(request, larger, axes, sizes, small)
     except StaticAxesError as error:
         labels = _examples(flat, axes)
         remarks += [str(Specialised(name, labels[name], error.line)) for name in sorted(error.names)]
@@ -90,6 +90,17 @@ def capture_by_dispatch(request: Request) -> Captured:
     remarks += [*map(str, static), *decisions.remarks()]
     notes = list(steps_in(graph))
     return Captured(graph, axes, notes, remarks=remarks, listed=found.listed, derived=request.derived)
+
+
+def _first(*given: Any) -> _Captured:
+    """The first run; once more where torch loaded its compiler in it, which is kept out only if it is loaded before."""
+    loaded = compiler_is_loaded()
+    try:
+        return _captured(*given)
+    except ExportError:
+        if loaded or not compiler_is_loaded():
+            raise
+    return _captured(*given)
 
 
 class _Captured(NamedTuple):

@@ -29,12 +29,12 @@ from purexport.frontends.core.request import (
     output_names,
     refuse_output,
 )
+from purexport.frontends.core.rolled import rolled
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.script.route import interpret_script
 from purexport.frontends.trace import agreement, torchscript
 from purexport.frontends.trace.fake_tensors import attributes, for_shapes, on_fakes, paused, refuse_lost
-from purexport.frontends.core.rolled import rolled
 from purexport.frontends.trace.specialized_axes import Again, Found, Runs, Taken, specialized_axes
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.conversions import Namespace

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import _higher_order_ops as higher_order
 from torch import nn
 from torch.nn import functional
 
@@ -117,6 +118,7 @@ def scripted(x: torch.Tensor) -> torch.Tensor:
 
 
 LINEAR = nn.Linear(7, 2)
+ZERO = torch.zeros((), dtype=torch.int64)
 BATCH = {"x": {0: "batch"}}
 AREA = {"x": {0: "batch", 2: "height", 3: "width"}}
 DATA = r"the model takes a truth value at .*test_models.py:\d+ that the data decides"
@@ -161,7 +163,7 @@ MODELS = [
     n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
     n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("steps", lambda x: sum(x[:, i] for i in range(x.shape[1])), 9, 12),
-    n("uneven-steps", lambda x: sum(x[:, i] * (i % 3) for i in range(x.shape[1])), remarks=("'n' was declared dynamic",)),
+    n("uneven-steps", lambda x: sum(x[:, i] * (i % 3) for i in range(x.shape[1])), remarks=("was declared dynamic",)),
     n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] != 0 else x, 9),
     Model(
         "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
@@ -189,6 +191,11 @@ MODELS = [
     n("assigned", assigned, 9),
     n("another-shape", lambda x: x.clone().unsqueeze_(0).add_(1), 9),
     Model("out", lambda x: torch.add(x, 1, out=torch.empty(3, 7))),
+    # functions among the operands
+    n("cond", lambda x: torch.cond(x.sum() > 0, lambda y: y * y.shape[1], lambda y: y - 1, (x,)) * x.shape[1], 9, 4),
+    n("while", lambda x: higher_order.while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2 + i), (ZERO, x))[1], 9),
+    n("scan", lambda x: higher_order.scan(lambda c, row: (c + row, c * row.shape[0]), x[0] * 0, x)[1], 9, 4),
+    n("map", lambda x: higher_order.map(lambda row: row.sin() + 1, x.t()), 9),
     # torch.func, and gradients
     Model("grad", lambda x: torch.func.grad(lambda y: (y * y.sin()).sum())(x)),
     Model("jacobian", lambda x: torch.func.jacrev(lambda y: y * y)(x), ((3,),)),
@@ -264,7 +271,7 @@ def test_a_model_without_values() -> None:
 
 REFUSED = {
     "sparse": (lambda x: x.to_sparse().to_dense(), r"sparse tensor.*at .*test_models.py:\d+"),
-    "cond": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)), "torch.cond"),
+    "branches-of-other-sizes": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y[:1], (x,)), "branches"),
     "script-inside": (nn.Sequential(torch.jit.script(nn.Linear(7, 5))), "scripted modules"),
     "broken": (lambda x: x @ x, "does not run on these args"),
     "strides": (lambda x: x.t().stride(), r"asks for the strides .* at .*test_models.py:\d+"),
