@@ -62,7 +62,10 @@ class Entry:
 
 
 class Elements:
-    """Runs recorded calls; `owner` is the recorder."""
+    """Runs recorded calls; `owner` is the recorder.
+
+    Before a call that writes, those run that take what was there.
+    """
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
@@ -100,9 +103,9 @@ class Elements:
                 continue
             gives = entry.gives(wanted)
             writes = any(memory & self.owner.memory_of(item) for item in entry.written)
-            if not (gives or writes):  # and not one that takes what another overwrites
-                if not any(overwritten & self.owner.memory_of(item) for item in entry.operands):
-                    continue
+            before_a_write = any(overwritten & self.owner.memory_of(item) for item in entry.operands)
+            if not (gives or writes or before_a_write):
+                continue
             for item in entry.written:
                 overwritten |= self.owner.memory_of(item)
             chosen.append(entry)

@@ -25,10 +25,8 @@ def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, An
     places = [place for place, item in enumerate(found) if isinstance(item, torch.SymInt)]
     for place in reversed(places):
         before = found[:place]
-        if any(item is Ellipsis for item in before):
-            axis = -sum(map(_axes, found[place:]))
-        else:
-            axis = sum(map(_axes, before))
+        from_the_end = any(item is Ellipsis for item in before)
+        axis = -sum(map(_axes, found[place:])) if from_the_end else sum(map(_axes, before))
         tensor = tensor.select(axis, found[place])
         del found[place]
     if not found:

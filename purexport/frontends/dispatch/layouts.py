@@ -325,9 +325,11 @@ class Layouts:
             if item.layout is not torch.strided:
                 self.owner.refuse("makes a sparse tensor, which is not captured by dispatch")
             meta = self.meta(tuple(item.shape), tuple(item.stride()), item.dtype)
-            if shape is not None and chosen is not None:
-                shape = tuple(one if axis in chosen else item.shape[axis] for axis, one in enumerate(shape))
-            made.append(self.layout(meta, shape, item.dtype))
+            if shape is None or chosen is None:
+                made.append(self.layout(meta, shape, item.dtype))
+                continue
+            other = tuple(one if axis in chosen else item.shape[axis] for axis, one in enumerate(shape))
+            made.append(self.layout(meta, other, item.dtype))
         operands = self.owner.elements.reals(tensors)
         shares = _shares(operator, several, operands)
         return Recipe(_shaped(found, iter(made)), shares, keeps=False, elements=several)

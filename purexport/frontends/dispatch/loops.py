@@ -121,7 +121,7 @@ class _Pairs:
         if isinstance(one, (list, tuple)):
             return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(self._same, one, other))
         if not isinstance(one, Value):
-            return type(one) is type(other) and (one == other or (one != one and other != other))
+            return type(one) is type(other) and repr(one) == repr(other)  # NaN is itself here
         if one not in self.pairs and one in self.inputs and other in self.inputs:
             return _is_same_input(self.inputs[one], self.inputs[other])
         return self.pairs.get(one) is other
