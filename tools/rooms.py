@@ -194,7 +194,7 @@ ROOMS = {
         " frontends/specialized_axes",
         "frontends/{rolled,far_probes,routes_agree} shapes/dynamic_shapes",
     ),
-    "frontends.dispatch": _room("purexport/frontends/dispatch/*", "frontends/dispatch/{shapes,models}"),
+    "frontends.dispatch": _room("purexport/frontends/dispatch/*", "frontends/dispatch/{shapes,models,layouts}"),
     "frontends.export": _room(
         "purexport/frontends/export/*",
         "frontends/export/* frontends/{free_axes,higher_order}",

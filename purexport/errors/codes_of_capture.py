@@ -379,7 +379,7 @@ FAMILIES: tuple[Family, ...] = (
                 "dispatch-cannot-record",
                 "The route by dispatch does not record what the model does there.",
                 "Use `capture='trace'` or `capture='export'`.",
-                "the model computes with a sparse or quantized tensor, which is not captured by dispatch, at "
+                "the model computes with a sparse tensor, which is not captured by dispatch, at "
                 "model.py:3; use capture='trace' or capture='export'",
             ),
             Code(
