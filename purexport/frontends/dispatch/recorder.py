@@ -96,6 +96,16 @@ class Packed(NamedTuple):
     tensors: list[Any]
 
 
+def _are_equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether packed weights are the same numbers."""
+    return len(some) == len(others) and all(
+        one.dtype == other.dtype and torch.equal(one, other)
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        else type(one) is type(other) and one == other
+        for one, other in zip(some, others, strict=True)
+    )
+
+
 class Recorder:
     """One capture.
 
@@ -180,21 +190,23 @@ class Recorder:
         return self._keep(tensor, self.graph.constant(tensor))
 
     def packed(self, weights: torch.ScriptObject) -> Packed:
-        """The weights of a quantized layer, which torch keeps in an object."""
+        """The weights of a quantized layer, which torch keeps in an object: another one in Python for each call."""
         found = self._packed.get(id(weights))
         if found is None:
-            tensors: dict[Value, torch.Tensor] = {}
-
-            def constant(tensor: torch.Tensor, name: str) -> Value:
-                value = self._keep(tensor, self.graph.constant(tensor, name)).value
-                tensors[value] = tensor
-                return value
-
             with below():
-                values = prepacked.unpacked(weights, self.source().scope, constant)
-            plain = [tensors[item] if isinstance(item, Value) else item for item in values]
-            found = self._packed[id(weights)] = Packed(weights, values, plain)
+                tensors = prepacked.unpacked(weights, self.source().scope, lambda tensor, name: (name, tensor))
+                plain = [item[1] if isinstance(item, tuple) else item for item in tensors]
+                same = next((item for item in self._packed.values() if _are_equal(item.tensors, plain)), None)
+            if same is not None:
+                found = Packed(weights, same.values, same.tensors)
+            else:
+                values = [self._weight(*item) if isinstance(item, tuple) else item for item in tensors]
+                found = Packed(weights, values, plain)
+            self._packed[id(weights)] = found
         return found
+
+    def _weight(self, name: str, tensor: torch.Tensor) -> Value:
+        return self._keep(tensor, self.graph.constant(tensor, name)).value
 
     # -- calls
 

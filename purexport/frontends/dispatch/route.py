@@ -77,13 +77,13 @@ def capture_by_dispatch(request: Request) -> Captured:
     loops = None
     if static:
 
-        def again(sizes: Mapping[str, int]) -> AtenGraph:
+        def at_sizes(sizes: Mapping[str, int]) -> AtenGraph:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 other = _captured(request, _resized(larger, axes, sizes), axes, sizes, small, found.recorder.namespaces)
             return _pruned(other.graph)
 
-        loops = in_loops(graph, sizes, [item.axis for item in static], again)
+        loops = in_loops(graph, sizes, [item.axis for item in static], at_sizes)
     if loops is not None:
         graph, static = loops, []
     axes = without(axes, [item.axis for item in static])
