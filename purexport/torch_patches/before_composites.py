@@ -95,7 +95,7 @@ class _Kernels:
             if library is None:
                 library = torch._C._dispatch_library("IMPL", namespace, "DeferredInit", __file__, 1)
                 self.libraries[namespace] = library
-            library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)
+            library.impl(rest, "DeferredInit", _kernel(namespace, rest), False)  # type: ignore[call-arg]
         for operator in list(torch._ops._higher_order_ops.values()):
             if _KEY not in operator.py_kernels:
                 operator.py_impl(_KEY)(functools.partial(_called, operator))

@@ -21,9 +21,9 @@ from purexport.frontends.dispatch.tensors import Layout, Recorded
 def higher_order(recorder: Any, name: str, args: Sequence[Any]) -> Any:
     """The results of such an operator, which is recorded.  Raises ExportError where it has no form."""
     form = _FORMS.get(name)
-    if form is None:
-        recorder.refuse(f"calls torch.ops.higher_order.{name}, which is not captured by dispatch")
-    return form(_Calls(recorder), *args)
+    if form is not None:
+        return form(_Calls(recorder), *args)
+    return recorder.refuse(f"calls torch.ops.higher_order.{name}, which is not captured by dispatch")
 
 
 class _Calls:

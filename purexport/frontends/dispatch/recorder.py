@@ -213,7 +213,8 @@ class Recorder:
     def call(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of a call, which is recorded."""
         if isinstance(overload, torch._ops.HigherOrderOperator):
-            return higher_order(self, overload.name(), [*args, *kwargs.values()])
+            name = overload.name()  # type: ignore[no-untyped-call]
+            return higher_order(self, name, [*args, *kwargs.values()])
         if torch.is_autocast_enabled("cpu"):
             cast = casting(overload)
             if cast is not None:

@@ -136,6 +136,13 @@ class Recorded(torch.Tensor):
     def is_contiguous(self, memory_format: Any = torch.contiguous_format) -> bool:
         return self.layout_.meta.is_contiguous(memory_format=memory_format)
 
+    def contiguous(self, memory_format: Any = torch.contiguous_format) -> torch.Tensor:
+        """Also where the example is contiguous, because tensors of other sizes may not be: then it is a copy."""
+        if self.layout_.static and self.is_contiguous(memory_format):
+            return self
+        found: torch.Tensor = _aten.contiguous.default(self, memory_format=memory_format)
+        return found
+
     def storage_offset(self) -> Any:
         return self.layout_.meta.storage_offset()
 

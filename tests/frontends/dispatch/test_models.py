@@ -110,6 +110,12 @@ def assigned(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def part_written(x: torch.Tensor) -> Any:
+    y = x.clone()
+    part = y[:, :7].contiguous()  # all of it in the example
+    return y, part.mul_(2)
+
+
 @script
 def scripted(x: torch.Tensor) -> torch.Tensor:
     if x.size(0) > 1:
@@ -260,6 +266,47 @@ def test_nothing_is_computed_unless_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert ran == ["aten::add.Tensor", "aten::mul_.Tensor", "aten::sum", "aten::gt.Scalar"]
 
 
+def test_what_is_overwritten_is_read_before() -> None:
+    """The elements of `y` are asked for after those of `x`, which is written in between."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x + 0
+        z = y * 2
+        y.add_(1)
+        return x * float(y.sum()) * float(z.sum())
+
+    x = rand(3, 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        purexport.capture(model, (x,), capture="dispatch").to_onnx(verify=[(x,)])
+
+
+def test_operators_that_are_declared_later_are_recorded_whole() -> None:
+    purexport.capture(lambda x: x * 2, (rand(3, 7),), capture="dispatch")
+    library: Any = torch.library.Library("pxlater", "DEF")
+    library.define("composite(Tensor x) -> Tensor")
+    library.impl("composite", lambda x: (x * 2).relu(), "CompositeImplicitAutograd")
+    try:
+        captured = purexport.capture(lambda x: torch.ops.pxlater.composite(x), (rand(3, 7),), capture="dispatch")
+    finally:
+        library._destroy()
+    assert "pxlater::composite" in str(captured)
+
+
+def test_a_written_parameter_is_refused_with_its_line() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(7))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data.add_(1)
+            return x * self.weight
+
+    with pytest.raises(purexport.ExportError, match=r"its parameters weight at .*test_models.py:\d+"):
+        purexport.capture(Writing(), (rand(3, 7),), capture="dispatch")
+
+
 def test_a_model_without_values() -> None:
     model = nn.Sequential(nn.Linear(7, 5, device="meta"), nn.LayerNorm(5, device="meta"))
     captured = purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"input": {0: "n"}})
@@ -274,6 +321,7 @@ REFUSED = {
     "branches-of-other-sizes": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y[:1], (x,)), "branches"),
     "script-inside": (nn.Sequential(torch.jit.script(nn.Linear(7, 5))), "scripted modules"),
     "broken": (lambda x: x @ x, "does not run on these args"),
+    "a-copy-at-other-sizes": (part_written, "may or may not have copied"),
     "strides": (lambda x: x.t().stride(), r"asks for the strides .* at .*test_models.py:\d+"),
 }
 

@@ -24,7 +24,6 @@ FIRST = ("tests/lowering/elementwise/test_numbers.py", "tests/lowering/tensor/te
 STATIC = r"Got invalid dimensions for input"
 # a row, and what is said of it
 OPEN = {
-    "recurrence-dynamic": STATIC,  # steps over an axis are no Loop yet
     "unbound": STATIC,
     "split, the last smaller": STATIC,  # as many pieces as in the example
     "stack-sizes": STATIC,  # torch.tensor of numbers that single_calls has no form for
