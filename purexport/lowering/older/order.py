@@ -129,7 +129,7 @@ def non_max_suppression(
     score_threshold: Value | None = None,
     center_point_box: int = 0,
 ) -> Value | None:
-    """NonMaxSuppression (opset 10) of one image and class: by falling score, a kept box removes those that overlap it."""
+    """NonMaxSuppression (opset 10) of one image and class: by falling score, a box removes those that overlap it."""
     single = scores.shape is not None and scores.shape[:2] == (1, 1)
     if not single or score_threshold is not None or center_point_box or max_output_boxes_per_class is None:
         return None
