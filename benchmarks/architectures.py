@@ -1,16 +1,20 @@
-"""Networks of transformers without a cache, and of torchvision: each is exported, run in ONNX Runtime and compared.
+"""Every architecture of transformers, and the networks of torchvision: exported, run in ONNX Runtime and compared.
 
-    python benchmarks/architectures.py transformers [--route trace export] [--peers] [--only bert ...] [--json FILE]
-    python benchmarks/architectures.py torchvision [--route trace] ...
+    python benchmarks/architectures.py transformers [--route dispatch trace] [--part 1/8] [--only bert ...]
+    python benchmarks/architectures.py torchvision [--route trace] [--peers] [--json FILE] ...
 
-A line for each network and exporter: `right` (dtypes, shapes and numbers are those of torch, for the example and for
-other numbers of the same sizes), `WRONG`, `stops` (ONNX Runtime refuses the file or does not run it), `refused` (no
-file) or `slow`, with the first line of what was said.  Networks of transformers have tiny configs, those of torchvision
-their own sizes; weights are random.  A number may be off by SHARE of the largest one of its output.  Where a file is
-farther off than that, torch in float64 judges: the file is right if it is not farther from that than torch in float32.
-ViLT is not among them: it draws its patches at random.
-Detections whose scores are equal but for rounding may come in another order.  Each pair runs in a forked process.
-Needs Linux, onnxruntime and the library.
+An architecture is a type of config of transformers.  Its model is of the first class in MAPPINGS that makes a tiny one
+with random weights, and that runs on inputs which its config says.  The axes of batch and lengths are dynamic, and
+those of pictures if the model takes others.  Networks of torchvision have their own sizes, and none is dynamic.
+
+A line for each network and exporter: `right` (dtypes, shapes and numbers are those of torch, at the sizes of the
+example, at larger and at smaller ones), `static` (the same, but an axis has the size of the example), `WRONG`, `stops`
+(ONNX Runtime refuses the file or does not run it), `refused` (no file) or `slow`, with the first line of what was said;
+the processor seconds of the export, and the most memory that it took beside the model.  At the end the causes, by
+number.  A number may be off by SHARE of the largest one of its output.  Where a file is farther off than that, torch in
+float64 judges: the file is right if it is not farther from that than torch in float32.  Detections whose scores are
+equal but for rounding may come in another order.  Each pair runs in a forked process.  Needs Linux, onnxruntime and
+the library.
 """
 
 from __future__ import annotations
@@ -18,19 +22,20 @@ from __future__ import annotations
 import argparse
 import copy
 import importlib
-import inspect
 import io
 import json
 import logging
 import multiprocessing
 import os
+import re
 import resource
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -43,280 +48,66 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
-from tests.models.decoders import library, line, tiny_config  # noqa: E402
+from purexport.language.interface import part_of  # noqa: E402
+from purexport.language.parts import Part, Port  # noqa: E402
+from purexport.language.tasks import FEATURES, Task  # noqa: E402
+from tests.models import pretrained  # noqa: E402
+from tests.models.decoders import LeftOutError, library, line  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 
 OPSET = 18  # the oldest that all exporters write
 SHARE = 1e-4
 MEMORY = 10 << 30  # a process
-BATCH, LENGTH = 2, 12
-SAMPLES = 4000  # of sound
-IMAGE = 64
-
-Inputs = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Network:
-    """`model` makes it, `inputs` makes its arguments of a seed; `args` says that these go by position."""
+    """`made` gives the model with its inputs, or raises LeftOutError."""
 
     name: str
-    model: Callable[[], nn.Module]
-    inputs: Callable[[nn.Module, int], Inputs]
-    args: bool = False
+    made: Callable[[], Part]
 
 
 # transformers ---------------------------------------------------------------------------------------------------------
 
-# class by name of the architecture, for each kind of input
-TEXT = {
-    "albert": "AlbertForMaskedLM",
-    "bert": "BertForSequenceClassification",
-    "big_bird": "BigBirdForMaskedLM",
-    "camembert": "CamembertForMaskedLM",
-    "canine": "CanineModel",
-    "convbert": "ConvBertForMaskedLM",
-    "data2vec-text": "Data2VecTextForMaskedLM",
-    "deberta": "DebertaForMaskedLM",
-    "deberta-v2": "DebertaV2ForMaskedLM",
-    "distilbert": "DistilBertForMaskedLM",
-    "electra": "ElectraForMaskedLM",
-    "ernie": "ErnieForMaskedLM",
-    "esm": "EsmForMaskedLM",
-    "flaubert": "FlaubertModel",
-    "fnet": "FNetForMaskedLM",
-    "funnel": "FunnelForMaskedLM",
-    "ibert": "IBertForMaskedLM",
-    "layoutlm": "LayoutLMForMaskedLM",
-    "longformer": "LongformerForMaskedLM",
-    "luke": "LukeForMaskedLM",
-    "megatron-bert": "MegatronBertForMaskedLM",
-    "mobilebert": "MobileBertForMaskedLM",
-    "modernbert": "ModernBertForMaskedLM",
-    "mpnet": "MPNetForMaskedLM",
-    "nystromformer": "NystromformerForMaskedLM",
-    "rembert": "RemBertForMaskedLM",
-    "roberta": "RobertaForQuestionAnswering",
-    "roberta-prelayernorm": "RobertaPreLayerNormForMaskedLM",
-    "roformer": "RoFormerForMaskedLM",
-    "squeezebert": "SqueezeBertForMaskedLM",
-    "xlm": "XLMModel",
-    "xlm-roberta": "XLMRobertaForTokenClassification",
-    "xlnet": "XLNetModel",
-    "xmod": "XmodForMaskedLM",
-    "yoso": "YosoForMaskedLM",
-    # decoders
-    "biogpt": "BioGptForCausalLM",
-    "bloom": "BloomForCausalLM",
-    "codegen": "CodeGenForCausalLM",
-    "cohere": "CohereForCausalLM",
-    "ctrl": "CTRLLMHeadModel",
-    "falcon": "FalconForCausalLM",
-    "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "gpt2": "GPT2LMHeadModel",
-    "gpt_neo": "GPTNeoForCausalLM",
-    "gpt_neox": "GPTNeoXForCausalLM",
-    "gptj": "GPTJForCausalLM",
-    "llama": "LlamaForCausalLM",
-    "mamba": "MambaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "mpt": "MptForCausalLM",
-    "olmo": "OlmoForCausalLM",
-    "openai-gpt": "OpenAIGPTLMHeadModel",
-    "opt": "OPTForCausalLM",
-    "persimmon": "PersimmonForCausalLM",
-    "phi": "PhiForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "rwkv": "RwkvForCausalLM",
-    "stablelm": "StableLmForCausalLM",
-    "starcoder2": "Starcoder2ForCausalLM",
-    "xglm": "XGLMForCausalLM",
-}
-BOTH = {
-    "bart": "BartForConditionalGeneration",
-    "bigbird_pegasus": "BigBirdPegasusForConditionalGeneration",
-    "blenderbot": "BlenderbotForConditionalGeneration",
-    "blenderbot-small": "BlenderbotSmallForConditionalGeneration",
-    "fsmt": "FSMTForConditionalGeneration",
-    "led": "LEDForConditionalGeneration",
-    "longt5": "LongT5ForConditionalGeneration",
-    "m2m_100": "M2M100ForConditionalGeneration",
-    "marian": "MarianMTModel",
-    "mbart": "MBartForConditionalGeneration",
-    "mt5": "MT5ForConditionalGeneration",
-    "mvp": "MvpForConditionalGeneration",
-    "nllb-moe": "NllbMoeForConditionalGeneration",
-    "pegasus": "PegasusForConditionalGeneration",
-    "pegasus_x": "PegasusXForConditionalGeneration",
-    "plbart": "PLBartForConditionalGeneration",
-    "prophetnet": "ProphetNetForConditionalGeneration",
-    "switch_transformers": "SwitchTransformersForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration",
-    "umt5": "UMT5ForConditionalGeneration",
-}
-PICTURE = {
-    "beit": "BeitForImageClassification",
-    "convnext": "ConvNextForImageClassification",
-    "convnextv2": "ConvNextV2ForImageClassification",
-    "cvt": "CvtForImageClassification",
-    "deit": "DeiTForImageClassification",
-    "detr": "DetrForObjectDetection",
-    "dinov2": "Dinov2ForImageClassification",
-    "dpt": "DPTForDepthEstimation",
-    "efficientnet": "EfficientNetForImageClassification",
-    "levit": "LevitForImageClassification",
-    "mobilenet_v1": "MobileNetV1ForImageClassification",
-    "mobilenet_v2": "MobileNetV2ForImageClassification",
-    "mobilevit": "MobileViTForImageClassification",
-    "poolformer": "PoolFormerForImageClassification",
-    "regnet": "RegNetForImageClassification",
-    "resnet": "ResNetForImageClassification",
-    "segformer": "SegformerForSemanticSegmentation",
-    "swin": "SwinForImageClassification",
-    "swinv2": "Swinv2ForImageClassification",
-    "vit": "ViTForImageClassification",
-    "yolos": "YolosForObjectDetection",
-}
-SOUND = {
-    "data2vec-audio": "Data2VecAudioForCTC",
-    "hubert": "HubertForCTC",
-    "sew": "SEWForCTC",
-    "sew-d": "SEWDForCTC",
-    "unispeech": "UniSpeechForCTC",
-    "wav2vec2": "Wav2Vec2ForCTC",
-    "wavlm": "WavLMForCTC",
-}
-SEVERAL = {
-    "audio-spectrogram-transformer": "ASTForAudioClassification",
-    "clip": "CLIPModel",
-    "siglip": "SiglipModel",
-    "speech_to_text": "Speech2TextForConditionalGeneration",
-    "whisper": "WhisperForConditionalGeneration",
-}
-# arguments of configs beside those that all have
-CONFIGS: dict[str, dict[str, Any]] = {
-    "convbert": {"embedding_size": 32},
-    **{key: {"attention_window": 4} for key in ("led", "longformer")},
-    **{key: {"block_size": 2, "num_random_blocks": 1} for key in ("big_bird", "bigbird_pegasus")},
-    "xlnet": {"d_inner": 48},
-    "esm": {"position_embedding_type": "rotary", "mask_token_id": 98},
-    "mobilebert": {"intra_bottleneck_size": 16, "embedding_size": 16, "true_hidden_size": 16},
-    "funnel": {"block_sizes": [1, 1], "d_head": 8},
-    "nystromformer": {"segment_means_seq_len": LENGTH, "num_landmarks": LENGTH},
-    "rembert": {"input_embedding_size": 16, "output_embedding_size": 32},
-    **{key: {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]} for key in ("deberta", "deberta-v2")},
-    "modernbert": {"local_attention": 4},
-    "nllb-moe": {"encoder_sparse_step": 2, "decoder_sparse_step": 2, "num_experts": 4, "expert_capacity": 8},
-    "fsmt": {"src_vocab_size": 99, "tgt_vocab_size": 99, "langs": ["en", "de"]},
-    "longt5": {"local_radius": 3},
-    "luke": {"entity_vocab_size": 20, "entity_emb_size": 16},
-    "swin": {"image_size": 224},
-    "detr": {"use_timm_backbone": False, "use_pretrained_backbone": False, "num_queries": 5},
-    "yolos": {"image_size": [IMAGE, IMAGE], "num_detection_tokens": 5},
-}
-# these have their own sizes but for the image, because they take lists of one number a stage
-STAGED = ("cvt", "dpt", "detr", "levit", "segformer", "swin", "swinv2", "yolos")
+# the first that has a class of an architecture is asked first
+MAPPINGS = (
+    *("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "OBJECT_DETECTION", "CTC"),
+    *("SEMANTIC_SEGMENTATION", "UNIVERSAL_SEGMENTATION", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION"),
+    *("DEPTH_ESTIMATION", "VIDEO_CLASSIFICATION", "ZERO_SHOT_IMAGE_CLASSIFICATION", "IMAGE_TEXT_TO_TEXT"),
+    *("SEQUENCE_CLASSIFICATION", "TEXT_TO_WAVEFORM", "TEXT_TO_SPECTROGRAM", "KEYPOINT_DETECTION"),
+)
+# sizes after those of the example, by the names of axes; each is taken if the model runs with it
+LARGER = {"batch_size": 3, "text_batch_size": 4, "sequence_length": 17, "encoder_sequence_length": 19}
+LARGER |= {"decoder_sequence_length": 8, "num_choices": 4}
+SMALLER = {"batch_size": 1, "text_batch_size": 2, "sequence_length": 5, "encoder_sequence_length": 6}
+SMALLER |= {"decoder_sequence_length": 3, "num_choices": 2}
 
 
 def transformers_networks() -> list[Network]:
-    kinds = ((TEXT, _text), (BOTH, _both), (PICTURE, _picture), (SOUND, _sound), (SEVERAL, _several))
-    return [
-        Network(name, lambda name=name, made=made: _model(name, made), inputs)
-        for found, inputs in kinds
-        for name, made in found.items()
-    ]
+    auto = library("models.auto.modeling_auto")
+    found: dict[str, list[str]] = {}
+    for mapping in (*(f"MODEL_FOR_{name}" for name in MAPPINGS), "MODEL"):
+        for kind, name in getattr(auto, f"{mapping}_MAPPING_NAMES").items():
+            found.setdefault(kind, []).extend([name] if isinstance(name, str) else name)
+    return [Network(kind, partial(_of_transformers, found[kind])) for kind in sorted(found)]
 
 
-def _model(name: str, class_name: str) -> nn.Module:
-    """A model with a tiny config.  Its layers say different things of different inputs."""
-    model_class = getattr(library(), class_name)
-    taken = dict(CONFIGS.get(name, {}))
-    if name in STAGED:
-        if "image_size" in _taken(model_class.config_class.__init__):
-            taken.setdefault("image_size", IMAGE)
-        if name == "detr":
-            taken["backbone_config"] = library().ResNetConfig(
-                depths=[1, 1], hidden_sizes=[8, 16], embedding_size=8, out_features=["stage2"]
-            )
-        config = model_class.config_class(**taken)
-    else:
-        config = tiny_config(model_class.config_class, leave=("is_decoder", "use_cache"))
-        if hasattr(config, "image_size"):
-            taken.setdefault("image_size", IMAGE)
-        if taken:
-            given = {key: value for key, value in config.to_dict().items() if key in _set_by_us(config)}
-            config = model_class.config_class(**(given | taken))
-    for each in (config, *(getattr(config, key) for key in config.sub_configs or () if hasattr(config, key))):
-        if hasattr(each, "use_cache"):
-            each.use_cache = False
-    torch.manual_seed(0)
-    model = model_class(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(std=0.1)
-    return model  # type: ignore[no-any-return]
-
-
-def _set_by_us(config: Any) -> set[str]:
-    from tests.models.decoders import OVERRIDES, TINY
-
-    return set(TINY) | set(OVERRIDES.get(config.model_type, {})) | set(config.sub_configs or ())
-
-
-def _ids(model: nn.Module, generator: torch.Generator, length: int = LENGTH) -> Tensor:
-    return torch.randint(3, 90, (BATCH, length), generator=generator)
-
-
-def _text(model: nn.Module, seed: int) -> Inputs:
-    ids = _ids(model, torch.Generator().manual_seed(seed))
-    mask = torch.ones_like(ids)
-    mask[1, -3:] = 0
-    if "attention_mask" not in _taken(model.forward):
-        return {"input_ids": ids}
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def _taken(function: Callable[..., Any]) -> Mapping[str, Any]:
-    return inspect.signature(function).parameters
-
-
-def _both(model: nn.Module, seed: int) -> Inputs:
-    target = _ids(model, torch.Generator().manual_seed(seed + 100), 5)
-    return {**_text(model, seed), "decoder_input_ids": target}
-
-
-def _picture(model: nn.Module, seed: int) -> Inputs:
-    channels = getattr(model.config, "num_channels", 3)
-    size = getattr(model.config, "image_size", None) or IMAGE
-    height, width = (size, size) if isinstance(size, int) else size
-    generator = torch.Generator().manual_seed(seed)
-    return {"pixel_values": torch.randn(BATCH, channels, height, width, generator=generator)}
-
-
-def _sound(model: nn.Module, seed: int) -> Inputs:
-    return {"input_values": torch.randn(BATCH, SAMPLES, generator=torch.Generator().manual_seed(seed))}
-
-
-def _several(model: nn.Module, seed: int) -> Inputs:
-    generator = torch.Generator().manual_seed(seed)
-    config: Any = model.config
-    kind = config.model_type
-    if kind == "audio-spectrogram-transformer":
-        return {"input_values": torch.randn(BATCH, config.max_length, config.num_mel_bins, generator=generator)}
-    if kind == "whisper":
-        frames = torch.randn(BATCH, config.num_mel_bins, 2 * config.max_source_positions, generator=generator)
-        return {"input_features": frames, "decoder_input_ids": _ids(model, generator, 5)}
-    if kind == "speech_to_text":
-        frames = torch.randn(BATCH, 40, config.input_feat_per_channel, generator=generator)
-        return {"input_features": frames, "decoder_input_ids": _ids(model, generator, 5)}
-    size = getattr(config, "image_size", None) or config.vision_config.image_size
-    pixels = torch.randn(BATCH, 3, size, size, generator=generator)
-    return {**_text(model, seed), "pixel_values": pixels}
+def _of_transformers(names: Sequence[str]) -> Part:
+    said = ""
+    for name in names:
+        try:
+            model = pretrained.made(name)
+            part = part_of(model, Task(FEATURES, (), ()))
+            with torch.no_grad():
+                first, second = (pytree.tree_leaves(part.module(*part.args())) for _ in range(2))
+        except Exception as error:  # whatever a class wants that its config does not say
+            said = said or f"{name}: {line(error)}"
+            continue
+        if not all(map(torch.equal, first, second)):
+            raise LeftOutError(f"{name} draws random numbers, or has some that are not")
+        return part
+    raise LeftOutError(said)
 
 
 # torchvision ----------------------------------------------------------------------------------------------------------
@@ -371,13 +162,27 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def torchvision_networks() -> list[Network]:
-    return [
-        Network(name, lambda name=name: _of_torchvision(name), lambda model, seed, name=name: _images(name, seed), True)
-        for name in CLASSES
-    ]
+    return [Network(name, partial(_of_torchvision, name)) for name in CLASSES]
 
 
-def _of_torchvision(name: str) -> nn.Module:
+class _Listed(nn.Module):
+    """A detector, which takes a list."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Any:
+        return self.model([image])
+
+
+@dataclass(frozen=True)
+class _Image(Port):
+    def example(self, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
+        return torch.rand([int(size) for size in self.shape], generator=generator)
+
+
+def _of_torchvision(name: str) -> Part:
     room, _, last = name.rpartition(".")
     module: Any = importlib.import_module(f"torchvision.models.{room}".rstrip("."))
     torch.manual_seed(0)
@@ -394,90 +199,127 @@ def _of_torchvision(name: str) -> nn.Module:
             model([*torch.rand(4, *CLASSES[name])])
             for parameter in model.head.classification_head.parameters():
                 parameter.normal_(std=0.02)
-    return model.eval()
-
-
-def _images(name: str, seed: int) -> Inputs:
-    generator = torch.Generator().manual_seed(seed)
+    module = _Listed(model) if name.startswith("detection") else model
     count = 2 if name.startswith("optical_flow") else 1
-    return {f"input_{index}": torch.rand(CLASSES[name], generator=generator) for index in range(count)}
+    ports = [_Image(f"input_{index}", tuple(CLASSES[name]), torch.float32) for index in range(count)]
+    return Part(name, module.eval(), ports, [], {})
 
 
 # Exporters and verdicts -----------------------------------------------------------------------------------------------
 
 
-def _call(network: Network, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if not network.args:
-        return (), dict(inputs)
-    args: tuple[Any, ...] = tuple(inputs.values())
-    return ((list(args),) if network.name.startswith("detection") else args), {}
-
-
-def exported(exporter: str, network: Network, model: nn.Module, inputs: Inputs) -> bytes:
-    args, kwargs = _call(network, inputs)
-    if exporter in ("trace", "export"):
+def exported(exporter: str, part: Part) -> bytes:
+    names = {"input_names": part.input_names, "dynamic_axes": part.axes or None, "opset_version": OPSET}
+    if not exporter.startswith("dynamo"):
         import purexport
 
-        program = purexport.export(model, args, kwargs=kwargs, opset_version=OPSET, capture=exporter)
+        program = purexport.export(part.module, part.args(), capture=exporter, **names)
         return bytes(program.model_proto.SerializeToString())
     buffer: Any = io.BytesIO()
-    dynamo = exporter == "dynamo=True"
-    torch.onnx.export(model, args, buffer, kwargs=kwargs, opset_version=OPSET, dynamo=dynamo)
+    torch.onnx.export(part.module, part.args(), buffer, dynamo=exporter == "dynamo=True", **names)
     return bytes(buffer.getvalue())
 
 
 def outcome(network: Network, exporter: str) -> dict[str, Any]:
-    """The verdict, the first line of what was said, and the processor seconds of the export."""
-    model = network.model()
-    inputs = network.inputs(model, 0)
-    apart = copy.deepcopy(model)  # torch.export leaves tensors without numbers in what a model keeps for later calls
-    start = time.process_time()
+    """The verdict, the first line of what was said, the processor seconds of the export, and its memory in MB."""
     try:
-        data = exported(exporter, network, model, inputs)
-    except Exception as error:
-        return {"verdict": "refused", "said": line(error), "seconds": time.process_time() - start}
-    seconds = time.process_time() - start
+        part = network.made()
+    except LeftOutError as error:
+        return {"verdict": "left", "said": str(error)[:200]}
+    module = copy.deepcopy(part.module)  # torch.export leaves tensors without numbers in what a model keeps
+    Path("/proc/self/clear_refs").write_text("5")  # the most memory is counted from here
+    before, start = _memory("VmRSS"), time.process_time()
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            data = exported(exporter, part)
+        except Exception as error:
+            verdict, said = "refused", [line(error, 400)]
+    took = {"seconds": time.process_time() - start, "mb": _memory("VmHWM") - before, "class": _class_of(part)}
+    if said:
+        return {"verdict": verdict, "said": said[0], **took}
     try:
-        verdict, said = judge(network, apart, data)
+        verdict, what = judge(part, module, data)
     except Exception as error:
-        verdict, said = "stops", line(error)
-    return {"verdict": verdict, "said": said, "seconds": seconds}
+        verdict, what = "stops", line(error, 400)
+    if verdict == "static":
+        what += "".join(f"; {item.message}" for item in caught if "dynamic" in str(item.message))
+    took["remarks"] = [str(item.message)[:300] for item in caught if item.category is UserWarning]
+    return {"verdict": verdict, "said": what, **took}
 
 
-def judge(network: Network, model: nn.Module, data: bytes) -> tuple[str, str]:
+def _class_of(part: Part) -> str:
+    return type(getattr(part.module, "model", part.module)).__name__
+
+
+def _memory(field: str) -> float:
+    found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def judge(part: Part, module: nn.Module, data: bytes) -> tuple[str, str]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    names = [item.name for item in session.get_inputs()]
+    static = {
+        wanted
+        for port in session.get_inputs()
+        for wanted, size in zip(next(p.shape for p in part.inputs if p.name == port.name), port.shape, strict=True)
+        if isinstance(wanted, str) and isinstance(size, int)
+    }
     said = ""
-    for seed in (0, 1):
-        inputs = network.inputs(model, seed)
-        wanted = _results(network, model, inputs)
-        values = list(inputs.values())
-        feeds = {name: inputs.get(name, values[min(place, len(values) - 1)]) for place, name in enumerate(names)}
-        found = session.run(None, {name: value.numpy() for name, value in feeds.items()})
+    for seed, sizes in enumerate(_sizes(part, module, static)):
+        args = part.args(seed, **sizes)
+        wanted = _results(module, args)
+        given = dict(zip(part.input_names, args, strict=True))
+        found = session.run(None, {item.name: given[item.name].numpy() for item in session.get_inputs()})
+        where = ", ".join(f"{name} {size}" for name, size in sizes.items()) or f"seed {seed}"
         if len(found) != len(wanted):
             return "WRONG", f"{len(found)} outputs, torch gives {len(wanted)}"
-        if network.name.startswith("detection"):
+        if part.file.startswith("detection"):
             found = _in_order_of(wanted, found)
         for place, (got, want) in enumerate(zip(found, wanted, strict=True)):
+            named = f"{where}: output {place}"
             if got.shape != want.shape or got.dtype != want.dtype:
-                return "WRONG", f"output {place}: {got.dtype}{list(got.shape)}, torch {want.dtype}{list(want.shape)}"
+                return "WRONG", f"{named}: {got.dtype}{list(got.shape)}, torch {want.dtype}{list(want.shape)}"
             off = _off(got, want)
             if off <= SHARE:
                 continue
             try:
-                true = _results(network, copy.deepcopy(model).double(), inputs, torch.float64)[place]
+                double = [item.double() if item.is_floating_point() else item for item in args]
+                true = _results(copy.deepcopy(module).double(), double)[place]
             except RuntimeError:  # the model makes float32 numbers by itself
-                return "WRONG", f"output {place}: off by {off:.1e} of the largest; it does not run in float64"
+                return "WRONG", f"{named}: off by {off:.1e} of the largest; it does not run in float64"
             ours, theirs = _off(got, true), _off(want, true)
-            said = f"output {place}: off by {off:.1e} of the largest; from float64: file {ours:.1e}, torch {theirs:.1e}"
+            said = f"{named}: off by {off:.1e} of the largest; from float64: file {ours:.1e}, torch {theirs:.1e}"
             if not ours <= theirs:
                 return "WRONG", said
-    return "right", said
+    return ("static", f"{', '.join(sorted(static))}") if static else ("right", said)
+
+
+def _sizes(part: Part, module: nn.Module, static: set[str]) -> Iterator[dict[str, int]]:
+    """The sizes of the example, larger and smaller ones; an axis that the model runs with alone may change."""
+    named = {size for port in part.inputs for size in port.shape if isinstance(size, str)}
+    first = {name: size for name, size in part.sizes.items() if name in named}
+    yield first
+    for seed, others in enumerate((LARGER, SMALLER), 1):
+        sizes = dict(first)
+        for name in first.keys() - static:
+            other = sizes | {name: others.get(name) or _other(first[name], others is LARGER)}
+            try:
+                _results(module, part.args(seed, **other))
+            except Exception:  # a size that the model does not take
+                continue
+            sizes = other
+        yield sizes
+
+
+def _other(size: int, larger: bool) -> int:
+    return 2 * size if larger else size + size // 2
 
 
 def _in_order_of(wanted: list[Any], found: list[Any]) -> list[Any]:
@@ -493,12 +335,9 @@ def _in_order_of(wanted: list[Any], found: list[Any]) -> list[Any]:
     return [item[order] for item in found] if len(set(order)) == len(order) else found
 
 
-def _results(network: Network, model: nn.Module, inputs: Inputs, dtype: torch.dtype | None = None) -> list[Any]:
-    if dtype is not None:
-        inputs = {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    args, kwargs = _call(network, inputs)
+def _results(module: nn.Module, args: Sequence[Tensor]) -> list[Any]:
     with torch.no_grad():
-        leaves = pytree.tree_leaves(model(*args, **kwargs))
+        leaves = pytree.tree_leaves(module(*args))
     return [leaf.numpy() for leaf in leaves if isinstance(leaf, Tensor)]
 
 
@@ -525,7 +364,7 @@ def _child(pipe: Connection, network: Network, exporter: str, loud: bool) -> Non
     try:
         found = outcome(network, exporter)
     except Exception as error:
-        found = {"verdict": "no model", "said": line(error), "seconds": 0.0}
+        found = {"verdict": "no model", "said": line(error)}
     pipe.send(found)
 
 
@@ -542,7 +381,7 @@ def measured(network: Network, exporter: str, limit: float, loud: bool = False) 
         )
     except EOFError:
         process.join()
-        found = {"verdict": "crash", "said": f"the process ended with {process.exitcode}", "seconds": 0.0}
+        found = {"verdict": "crash", "said": f"the process ended with {process.exitcode}"}
     process.kill()
     process.join()
     return {"name": network.name, "exporter": exporter, **found}
@@ -551,9 +390,10 @@ def measured(network: Network, exporter: str, limit: float, loud: bool = False) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=("transformers", "torchvision"))
-    parser.add_argument("--route", nargs="*", default=["trace", "export"], choices=("trace", "export"))
+    parser.add_argument("--route", nargs="*", default=["dispatch"], choices=("dispatch", "trace", "export", "auto"))
     parser.add_argument("--peers", action="store_true", help="the exporters of torch.onnx too")
     parser.add_argument("--only", nargs="+", help="names of networks")
+    parser.add_argument("--part", default="1/1", help="of the networks, as in 1/2: spread over the alphabet")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one network and exporter")
     parser.add_argument("--json", type=Path, help="append one record a line to this file")
     parser.add_argument("--loud", action="store_true", help="let the processes write to the terminal")
@@ -569,29 +409,38 @@ def main() -> None:
         networks = transformers_networks()
     import purexport
 
-    purexport.export(nn.ReLU(), torch.ones(2), capture="trace")
     exporters = [*options.route, *(("dynamo=False", "dynamo=True") if options.peers else ())]
-    right: dict[str, set[str]] = {}
-    counts: dict[str, Counter[str]] = {exporter: Counter() for exporter in exporters}
-    chosen = [network for network in networks if not options.only or network.name in options.only]
-    for network in chosen:
+    for route in options.route:
+        purexport.export(nn.ReLU(), torch.ones(2), capture=route)
+    records: list[dict[str, Any]] = []
+    place, parts = map(int, options.part.split("/"))
+    for network in [one for one in networks if not options.only or one.name in options.only][place - 1 :: parts]:
         for exporter in exporters:
             record = measured(network, exporter, options.limit, options.loud)
-            counts[exporter][record["verdict"]] += 1
-            if record["verdict"] == "right":
-                right.setdefault(network.name, set()).add(exporter)
+            records.append(record)
             print(
-                f"{network.name:<42} {exporter:<13} {record['verdict']:<8} {record['seconds']:6.1f} s ",
-                record["said"],
+                f"{network.name:<32} {exporter:<12} {record['verdict']:<8} {record.get('seconds', 0.0):6.1f} s "
+                f"{record.get('mb', 0.0):6.0f} MB  {record.get('class', '')}  {record['said']}",
                 flush=True,
             )
             if options.json:
                 with options.json.open("a") as file:
                     file.write(json.dumps(record) + "\n")
-    for exporter, found in counts.items():
-        print(f"{exporter}: {found['right']} of {len(chosen)} right; {dict(found)}")
-    ours = sum(bool(found & {"trace", "export"}) for found in right.values())
-    print(f"by at least one route: {ours} of {len(chosen)}")
+            if record["verdict"] in ("left", "no model"):
+                break
+    for exporter in exporters:
+        summary([record for record in records if record["exporter"] == exporter], exporter)
+
+
+def summary(records: Sequence[Mapping[str, Any]], exporter: str) -> None:
+    """Print how many have each verdict, and the causes of those that are not right, the most frequent first."""
+    ran = [record for record in records if record["verdict"] not in ("left", "no model")]
+    verdicts = Counter(record["verdict"] for record in ran)
+    most = max((record.get("seconds", 0.0) for record in ran), default=0.0)
+    print(f"{exporter}: {verdicts['right']} of {len(ran)} right; {dict(verdicts)}; at most {most:.1f} s")
+    causes = Counter(re.sub(r"\d+", "N", record["said"])[:160] for record in ran if record["verdict"] != "right")
+    for cause, count in causes.most_common():
+        print(f"{count:4}  {cause}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """torch's symbolic sizes: they may be 0 and 1 too, and conditions on sizes that only the data decides are answered.
 
+`sizes_hashed` lets them be keys, as in a function with `functools.lru_cache`.
+
 torch.export takes every dynamic size to be 2 or more.  Inside `small_sizes_counted`, what the model's code asks of a
 size is recorded for smaller ones as well.  Operators are recorded for the general case, without a question.  torch has
 a setting for that.  But its symbols for sizes are positive all the same, and sympy answers `n > 0` by that.  So the
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import SymBool
+from torch import SymBool, SymInt
 
 _SETTING = "backed_size_oblivious"
 _MAKER = "make_symbol"
@@ -27,6 +29,27 @@ def _modules() -> tuple[Any, Any]:
     from torch.fx.experimental import _config, symbolic_shapes
 
     return _config, symbolic_shapes
+
+
+def hash_of_sizes() -> Any:
+    """What makes a symbolic size a key, at the moment."""
+    return SymInt.__hash__
+
+
+@contextmanager
+def sizes_hashed(hash_of: Callable[[Any], int | None]) -> Iterator[None]:
+    """Inside, `hash_of(node)` is the hash of a symbolic size; where it is None, torch's own decides."""
+    original: Any = SymInt.__hash__
+
+    def of_size(self: Any) -> int:
+        found = hash_of(self.node)
+        return int(original(self)) if found is None else found
+
+    SymInt.__hash__ = of_size  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SymInt.__hash__ = original  # type: ignore[method-assign]
 
 
 def sizes_below_two() -> Any:

@@ -39,15 +39,21 @@ from purexport.torch_patches.sizes import (
     conditions_handed_to,
     deciding_conditions,
     examples_asked_first,
+    hash_of_sizes,
     keeps_results,
     layouts_not_noted,
     noting,
     results_not_kept,
     sizes_below_two,
+    sizes_hashed,
     small_sizes_counted,
 )
-from purexport.torch_patches.torch_jit import tracer, tracing_state
-from purexport.torch_patches.tracer import module_paths, traced_in_kernels, untraced
+from purexport.torch_patches.torch_jit import answer_of_torch, called_a_trace, tracer, tracing_state
+from purexport.torch_patches.tracer import (
+    module_paths,
+    traced_in_kernels,
+    untraced,
+)
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,20 @@ PATCHES = (
         "what the recorder itself asks of torch is no part of the model",
         (2, 0),
         key_is_excluded,
+    ),
+    Patch(
+        called_a_trace,
+        "torch.jit.is_tracing",
+        "libraries take the way that holds for all sizes only where they are told that they are traced",
+        (2, 0),
+        answer_of_torch,
+    ),
+    Patch(
+        sizes_hashed,
+        "torch.SymInt.__hash__",
+        "a symbolic size is no key for torch, and functions that keep their results by sizes do not run",
+        (2, 1),
+        hash_of_sizes,
     ),
     Patch(
         uncompiled,

@@ -8,7 +8,9 @@ The tracer's interface in `torch._C` has no stubs; here it has types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,6 +51,8 @@ __all__ = [
     "ScriptFunction",
     "ScriptModule",
     "TracerWarning",
+    "answer_of_torch",
+    "called_a_trace",
     "create_graph",
     "find_schema",
     "find_schemas",
@@ -119,6 +123,31 @@ run_graph = _of_torch("_jit_interpret_graph")
 remove_dead = _of_torch("_jit_pass_dce")
 inline = _of_torch("_jit_pass_inline")
 inline_forks = _of_torch("_jit_pass_inline_fork_wait")
+
+
+def answer_of_torch() -> Any:
+    """What says whether a trace is running, at the moment."""
+    return torch.jit.is_tracing
+
+
+@contextmanager
+def called_a_trace() -> Iterator[None]:
+    """Inside, `torch.jit.is_tracing()` is true for all but torch, in the whole process.
+
+    Libraries then do what holds for other sizes and other elements too.  torch itself refuses under its tracer what
+    other captures can record.
+    """
+    original: Any = torch.jit.is_tracing
+
+    def is_tracing() -> bool:
+        theirs = str(sys._getframe(1).f_globals.get("__name__", ""))
+        return theirs.partition(".")[0] != "torch" or bool(original())
+
+    torch.jit.is_tracing = is_tracing
+    try:
+        yield
+    finally:
+        torch.jit.is_tracing = original
 
 
 def trace(model: Any, args: tuple[Any, ...]) -> Any:

@@ -389,5 +389,5 @@ def _must_hold(decoder: Decoder, ids: Tensor, logits: Tensor) -> None:
         raise LeftOutError("says other things in steps than of all tokens at once")
 
 
-def line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:160]
+def line(error: Exception, most: int = 160) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:most]

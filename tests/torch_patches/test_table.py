@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),
     "conditions_handed_to": (lambda node: None,),
+    "sizes_hashed": (lambda node: 0,),
     "module_paths": ({torch.nn.ReLU(): "a.b"},),
     "applied_by": (handler,),
     "forward_handed_to": (handler, [Twice]),

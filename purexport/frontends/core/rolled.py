@@ -10,7 +10,7 @@ So the steps follow from the size of that axis.  Whether they do at other sizes,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -42,18 +42,21 @@ class _NoLoopError(Exception):
     """The calls are no loop that can be written as one."""
 
 
-def rolled(graph: AtenGraph, least: int = _LEAST) -> AtenGraph | None:
-    """The graph with each loop of at least so many steps as a `prim::Scan`; None where there is none."""
+def rolled(graph: AtenGraph, least: int = _LEAST, counts: Container[int] | None = None) -> AtenGraph | None:
+    """The graph with each loop of at least so many steps as a `prim::Scan`; None where there is none.
+
+    With `counts`, only loops of as many steps are looked for.
+    """
     calls, outputs, at = list(graph.calls), list(graph.outputs), 0
     keys, known = _keys(graph), _Known.of(graph, calls)
     found = False
     failed: dict[int, range] = {}  # by period: where another step of a loop that is none begins
     while at < len(calls):
         made = None
-        for period, count in _repeats(keys, at, least):
-            if at in failed.get(period, ()):
-                continue
+        for period, count in _repeats(keys, at, least, failed):
             failed.setdefault(period, range(at + period, at + period * count))
+            if counts is not None and count not in counts:
+                continue
             try:
                 made = _Loop(known, calls, outputs, at, period, count).written()
                 break
@@ -106,8 +109,11 @@ def _keys(graph: AtenGraph) -> list[int]:
     return found
 
 
-def _repeats(keys: list[int], at: int, least: int) -> Iterator[tuple[int, int]]:
-    """The distances at which the calls from `at` on repeat, the smallest first, and how often they do."""
+def _repeats(keys: list[int], at: int, least: int, failed: Mapping[int, range]) -> Iterator[tuple[int, int]]:
+    """The distances at which the calls from `at` on repeat, the smallest first, and how often they do.
+
+    Distances are left out at which there is no loop.
+    """
     if keys[at] == _ALONE:
         return
     other, end = at, at + 1 + (len(keys) - at) // least
@@ -117,6 +123,8 @@ def _repeats(keys: list[int], at: int, least: int) -> Iterator[tuple[int, int]]:
         except ValueError:
             return
         period = other - at
+        if at in failed.get(period, ()):
+            continue
         ends = (place for place in range(len(keys) - other) if not _are_same(keys, at + place, other + place))
         count = next(ends, len(keys) - other) // period + 1
         if count >= least:

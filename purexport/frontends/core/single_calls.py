@@ -162,6 +162,7 @@ def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
     """A start given as a tensor becomes a number first; torch must know that it counts from the front."""
     if not isinstance(start, Tensor):
         return torch.narrow(input, dim, start, length)
+    length = length.item() if isinstance(length, Tensor) else length
     size = input.shape[dim]
     position = torch.where(start < 0, start + size, start).item()
     torch._check(position >= 0)  # type: ignore[no-untyped-call]
@@ -182,7 +183,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 def _made_of(function: Any, data: Any, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     """`torch.tensor([h, w])`, stacked where there are dynamic sizes among the numbers."""
     leaves = _leaves(data)
-    if not isinstance(data, (list, tuple)) or not any(isinstance(leaf, _SYMBOLIC) for leaf in leaves):
+    if not any(isinstance(leaf, _SYMBOLIC) for leaf in leaves):
         found: Tensor = function(data, dtype=dtype, **options)
         return found
     is_float = any(isinstance(leaf, (float, torch.SymFloat)) for leaf in leaves)

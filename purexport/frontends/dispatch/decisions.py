@@ -16,6 +16,7 @@ that is noted with its line.  What a note means:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from proto_schema.records import dataclass
 from proto_schema.sizes import ContradictionError, Dim, Size
@@ -39,10 +40,15 @@ class _Path:
 
 
 class Decisions:
-    """All that was asked in one capture; `axes` are the names of the declared axes."""
+    """All that was asked in one capture; `axes` are the names of the declared axes.
 
-    def __init__(self, axes: Collection[str]) -> None:
+    `required` are the sizes that Python took as numbers.  Where `stays_open`, no axis becomes static by that.
+    """
+
+    def __init__(self, axes: Collection[str], stays_open: bool = False) -> None:
         self.axes = set(axes)
+        self.stays_open = stays_open
+        self.required: dict[Size, None] = {}
         self.equations = Equations()
         self.places: dict[str, str] = {}
         self.paths: dict[str, _Path] = {}
@@ -93,10 +99,16 @@ class Decisions:
         target = number.origin[0]
         if (target, holds) in _EQUATIONS:
             one, other = (item.size if isinstance(item, Number) else item for item in number.origin[1])
+            if self.stays_open and self._is_number_of_steps(one, other):
+                return holds
             if one is not None and other is not None and self.learn(one, other, line):
                 return holds
         self.paths.setdefault(text_of(number), _Path(number, holds, line))
         return holds
+
+    def _is_number_of_steps(self, one: Dim | None, other: Dim | None) -> bool:
+        """Whether a size that was required is compared with what may be the length of a list of steps."""
+        return (isinstance(other, int) and one in self.required) or (isinstance(one, int) and other in self.required)
 
     def assume(self, number: Number, line: str) -> bool:
         """Note what the model says of its sizes; whether it holds for the example."""
@@ -110,7 +122,12 @@ class Decisions:
 
     def require(self, number: Number, line: str, number_of_data: str) -> None:
         """Python takes the number of the example as it is."""
-        for name in sorted(_symbols(number)):
+        symbols = _symbols(number)
+        if isinstance(number.size, Size) and symbols <= self.axes:
+            self.required.setdefault(number.size)
+            if self.stays_open:
+                return
+        for name in sorted(symbols):
             if name in self.axes:
                 example = number.owner.example_of(name)  # type: ignore[attr-defined]
                 self.learn(number.owner.symbol(name), example, line)  # type: ignore[attr-defined]
@@ -130,6 +147,11 @@ class Decisions:
         return bool(new)
 
     # -- what is said
+
+    def said(self) -> tuple[Any, ...]:
+        """What is equal for captures that took the same way."""
+        paths = {text: path.holds for text, path in self.paths.items() if self.provable(path.number) is None}
+        return paths, dict(self.equations.replacements), [*self.of_data], [*self.checks]
 
     def specialised(self) -> list[Specialised]:
         """The declared axes that an equation makes a number."""
@@ -162,8 +184,8 @@ _EQUATIONS = frozenset([("aten::eq.int", True), ("aten::ne.int", False)])
 
 def _symbols(number: Number) -> set[str]:
     """The symbols in a number."""
-    if isinstance(number.size, Size):
-        return set(number.size.symbols)
+    if number.size is not None:
+        return set(number.size.symbols) if isinstance(number.size, Size) else set()
     if not isinstance(number.origin, tuple) or not isinstance(number.origin[0], str):
         return {"data"}
     found: set[str] = set()

@@ -128,6 +128,9 @@ class Layouts:
         several = list(leaves([found], {}))
         if any(isinstance(item, torch.Tensor) for item in several):
             sizes_of = self._sizes(operator, args, kwargs, several) if symbolic else [None] * len(several)
+            if isinstance(found, torch.Tensor) and operator.target in _JOINING:
+                bound = operator.bound(list(args), dict(kwargs))
+                sizes_of = [self._of_steps(bound, tuple(found.shape), sizes_of[0])]
             made = iter([
                 None if item is None else self.layout(item, sizes)
                 for item, sizes in zip(several, sizes_of, strict=True)
@@ -255,6 +258,20 @@ class Layouts:
             sizes.append(tuple(shape))
         return sizes
 
+    def _of_steps(
+        self, bound: Mapping[str, Any], shape: tuple[int, ...], sizes: tuple[Dim, ...] | None
+    ) -> tuple[Dim, ...] | None:
+        """The sizes of tensors that are joined, one of each step of a loop."""
+        steps = self.owner.steps(len(bound["tensors"]))
+        if steps is None or not shape:
+            return sizes
+        axis = bound["dim"] % len(shape)
+        each = shape[axis] // len(bound["tensors"])
+        if each * len(bound["tensors"]) != shape[axis]:
+            return sizes
+        found = shape if sizes is None else sizes
+        return (*found[:axis], steps * each, *found[axis + 1 :])
+
     def _require_count(
         self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any], results: Any
     ) -> None:
@@ -352,6 +369,7 @@ _USUAL = ({torch.float32}, {torch.float64})
 _QUANTIZING = ("quantized::", "aten::quantize_per", "aten::quantized_")
 # torch has no meta function, or one that runs all steps in Python and takes seconds to load
 _BY_FACT = (*_QUANTIZING, "aten::lstm.", "aten::gru.", "aten::rnn_tanh.", "aten::rnn_relu.")
+_JOINING = frozenset(["aten::stack", "aten::cat"])
 _TAKEN_APART = frozenset(f"aten::{name}" for name in ("split", "unsafe_split", "unbind"))
 # lists of so many tensors as a number among the arguments says, at least for axes that are long enough
 _COUNTED = frozenset(f"aten::{name}" for name in ("chunk", "unsafe_chunk", "tensor_split", "split_with_sizes"))

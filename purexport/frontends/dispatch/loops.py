@@ -1,141 +1,293 @@
-"""Loops of Python over an axis, of which a capture has each step: they become loops of the graph, if they are such.
+"""Axes whose size Python takes as a number (`for i in range(x.shape[1])`), and which stay dynamic as Loops of the file.
 
-`core/rolled` finds steps that are alike.  Whether there are as many as the axis is long, and whether they do the same,
-other captures show, at other sizes of the axis: with loops they must be the very same graph.
+The model is captured at further sizes, where the steps can be told from each other; that costs little, because nothing
+is computed.  Each graph is written with its loops (`core/rolled`).  Where all are the same graph, no number in it
+follows from the size, so it holds for all sizes.
+Invariant: at the sizes of the capture and at the user's, Python must have decided alike.  Else nothing is known, and
+the axis becomes static.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from purexport.aten.graph import AtenGraph, Block, Call, Input, ScalarType, TensorType, Value
-from purexport.errors import ExportError
+from proto_schema.sizes import Size
+from purexport.aten.graph import AtenGraph, Block, Call, Input, ScalarType, Value, map_values, values_in
 from purexport.frontends.core.rolled import rolled
+from purexport.frontends.dispatch.decisions import Decisions
 
-Again = Callable[[Mapping[str, int]], AtenGraph]
+_LEAST = 4  # steps that show what they count, of which the first may differ
+_FARTHEST = 4096  # elements beyond the example's in which such a size is looked for
+
+Capture = Callable[[Mapping[str, int]], tuple[AtenGraph, Decisions]]
 
 
-def in_loops(graph: AtenGraph, sizes: Mapping[str, int], axes: Collection[str], again: Again) -> AtenGraph | None:
-    """The graph with the steps along these axes as loops; None where they are no loops.
+def in_loops(
+    capture: Capture, sizes: Mapping[str, int], required: Sequence[Size]
+) -> tuple[AtenGraph, Decisions] | None:
+    """The graph with loops for the numbers that were `required`, and what was decided; None where it has others.
 
-    `again` captures the model at other sizes.
+    `capture` captures the model at other sizes, in which no axis becomes static.
     """
-    found = rolled(_sizes_first(graph))
-    if found is None:
+    first = _sizes_of(required, sizes, [_LEAST] * len(required))
+    if first is None:
         return None
-    for other in ({axis: sizes[axis] + 1 for axis in axes}, {axis: 2 * sizes[axis] + 3 for axis in axes}):
-        try:
-            there = rolled(_sizes_first(again({**sizes, **other})), least=2)
-        except ExportError:
+    graph, decisions = capture(sizes)
+    if first != sizes:
+        asked = decisions.said()
+        graph, decisions = capture(first)
+        if decisions.said() != asked:
             return None
-        if there is None or not _Pairs(found, there).are_alike():
+    loops = _in_loops(graph, _values(required, first))
+    for more in (1, max(_values(required, first)) + _LEAST):
+        larger = {name: size + 1 for name, size in first.items()}
+        others = _sizes_of(required, larger, [value + more for value in _values(required, first)])
+        if others is None:
             return None
+        graph, other = capture(others)
+        if other.said() != decisions.said() or not _are_same(loops, _in_loops(graph, _values(required, others))):
+            return None
+    return loops, decisions
+
+
+def _values(required: Sequence[Size], sizes: Mapping[str, int]) -> list[int]:
+    return [size.at(sizes) for size in required]
+
+
+def _sizes_of(required: Sequence[Size], sizes: Mapping[str, int], least: Sequence[int]) -> dict[str, int] | None:
+    """The first sizes from these on at which the numbers are at least so large."""
+    found = dict(sizes)
+    for size, wanted in zip(required, least, strict=True):
+        for name in sorted(size.symbols):
+            other = next((value for value in _larger(found, name) if size.at(found | {name: value}) >= wanted), None)
+            if other is None:
+                return None
+            found[name] = other
     return found
 
 
-def steps_in(graph: AtenGraph) -> Iterator[str]:
-    """A note for each loop."""
-    for call in graph.calls:
-        if call.target == "prim::Scan":
-            yield f"the steps at {call.source} are a Loop of the file, as many as the axis is long"
+def _larger(sizes: Mapping[str, int], name: str) -> range:
+    return range(sizes[name], sizes[name] + _FARTHEST)
 
 
-def _sizes_first(graph: AtenGraph) -> AtenGraph:
-    """The graph with each number right behind what it is computed from: the recorder emits it once, in the first step
-    that needs it, and the steps would not be alike.
-    """
-    slots: dict[Value, int] = {}
-    kept: list[Call] = []
-    numbers: dict[int, list[Call]] = {}
+def _in_loops(graph: AtenGraph, steps: Sequence[int]) -> AtenGraph:
+    """The graph with its loops of so many steps, of which the first or the last may differ from the others."""
+    counts = {count - fewer for count in steps for fewer in (0, 1)}
+    graph = _rows_stacked(_numbers_first(graph))
+    return _pieces_selected(rolled(graph, _LEAST - 1, counts) or graph)
+
+
+def _pieces_selected(graph: AtenGraph) -> AtenGraph:
+    """The graph with one position of an axis taken, where a step stands alone that takes a piece of all of it."""
+    apart = {call.outputs[0]: call for call in graph.calls if call.target == "aten::unbind.int"}
+    calls = []
     for call in graph.calls:
-        if _is_of_sizes(call):
-            place = max((slots.get(value, -1) for value in call.inputs()), default=-1)
-            numbers.setdefault(place, []).append(call)
+        whole = apart.get(call.args.get("list")) if call.target == "prim::getitem" else None  # type: ignore[arg-type]
+        if whole is not None:
+            args = {"self": whole.args["self"], "dim": whole.args["dim"], "index": call.args["index"]}
+            calls.append(Call("aten::select.int", args, call.outputs, call.source))
         else:
-            place = len(kept)
-            kept.append(call)
-        slots.update(dict.fromkeys(call.outputs, place))
-    calls = [*numbers.get(-1, ())]
-    for place, call in enumerate(kept):
-        calls += [call, *numbers.get(place, ())]
-    return dataclasses.replace(graph, calls=calls)
+            calls.append(call)
+    used = {value for call in calls for value in call.inputs()} | set(values_in(graph.outputs))
+    unused = apart.keys() - used
+    return dataclasses.replace(graph, calls=[call for call in calls if unused.isdisjoint(call.outputs)])
 
 
-def _is_of_sizes(call: Call) -> bool:
-    if not call.outputs or not all(isinstance(value.type, ScalarType) for value in call.outputs):
+# Two graphs -----------------------------------------------------------------------------------------------------------
+
+
+def _are_same(one: AtenGraph, other: AtenGraph) -> bool:
+    """Whether the graphs compute the same of the same inputs."""
+    known: dict[Value, Value] = {}
+    if len(one.inputs) != len(other.inputs):
         return False
-    return call.target == "aten::size.int" or all(isinstance(value.type, ScalarType) for value in call.inputs())
-
-
-class _Pairs:
-    """The values of two graphs that stand for each other."""
-
-    def __init__(self, one: AtenGraph, other: AtenGraph) -> None:
-        self.one = one
-        self.other = other
-        self.inputs = {item.value: item for item in (*one.inputs, *other.inputs)}
-        self.pairs: dict[Value, Value] = {}
-
-    def are_alike(self) -> bool:
-        """Whether both graphs make the same calls."""
-        one, other = self.one, self.other
-        written = [(item.input.name, item.value) for item in one.assigned]
-        others = [(item.input.name, item.value) for item in other.assigned]
-        return (
-            self._calls(one.calls, other.calls)
-            and self._same(one.outputs, other.outputs)
-            and [name for name, _ in written] == [name for name, _ in others]
-            and self._same([value for _, value in written], [value for _, value in others])
-        )
-
-    def _calls(self, one: Sequence[Call], other: Sequence[Call]) -> bool:
-        return len(one) == len(other) and all(map(self._call, one, other))
-
-    def _call(self, one: Call, other: Call) -> bool:
-        if one.target != other.target or one.args.keys() != other.args.keys():
+    for mine, theirs in zip(one.inputs, other.inputs, strict=True):
+        known[mine.value] = theirs.value
+        if (mine.kind, mine.name) != (theirs.kind, theirs.name) or not _same_content(mine, theirs):
             return False
-        if not all(self._same(one.args[name], other.args[name]) for name in one.args):
-            return False
-        return (
-            len(one.blocks) == len(other.blocks)
-            and all(map(self._block, one.blocks, other.blocks))
-            and self._bind(one.outputs, other.outputs)
-        )
-
-    def _block(self, one: Block, other: Block) -> bool:
-        return (
-            self._bind(one.inputs, other.inputs)
-            and self._calls(one.calls, other.calls)
-            and self._same(one.outputs, other.outputs)
-        )
-
-    def _bind(self, one: Sequence[Value], other: Sequence[Value]) -> bool:
-        self.pairs.update(zip(one, other, strict=False))
-        return len(one) == len(other) and all(map(_is_like, one, other))
-
-    def _same(self, one: Any, other: Any) -> bool:
-        if isinstance(one, (list, tuple)):
-            return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(self._same, one, other))
-        if not isinstance(one, Value):
-            return type(one) is type(other) and repr(one) == repr(other)  # NaN is itself here
-        if one not in self.pairs and one in self.inputs and other in self.inputs:
-            return _is_same_input(self.inputs[one], self.inputs[other])
-        return self.pairs.get(one) is other
+    return (
+        _same_calls(one.calls, other.calls, known)
+        and _same_args(list(one.outputs), list(other.outputs), known)
+        and _same_args([i.value for i in one.assigned], [i.value for i in other.assigned], known)
+    )
 
 
-def _is_like(one: Value, other: Value) -> bool:
-    if not isinstance(one.type, TensorType) or not isinstance(other.type, TensorType):
-        return type(one.type) is type(other.type)
-    return (one.type.dtype, one.type.rank) == (other.type.dtype, other.type.rank)
+def _same_content(one: Input, other: Input) -> bool:
+    if one.kind != "constant" or one.tensor is None or other.tensor is None or one.tensor is other.tensor:
+        return True
+    return one.tensor.dtype == other.tensor.dtype and torch.equal(one.tensor, other.tensor)
 
 
-def _is_same_input(one: Input, other: Input) -> bool:
-    if one.kind != other.kind or one.kind != "constant" or one.tensor is None or other.tensor is None:
-        return (one.kind, one.name) == (other.kind, other.name)
-    if (one.tensor.dtype, one.tensor.shape) != (other.tensor.dtype, other.tensor.shape):
+def _same_calls(one: Sequence[Call], other: Sequence[Call], known: dict[Value, Value]) -> bool:
+    if len(one) != len(other):
         return False
-    return one.tensor is other.tensor or torch.equal(one.tensor, other.tensor)
+    for mine, theirs in zip(one, other, strict=True):
+        if mine.target != theirs.target or len(mine.outputs) != len(theirs.outputs):
+            return False
+        if not _same_args(list(mine.args.values()), list(theirs.args.values()), known):
+            return False
+        for inner, others in zip(mine.blocks, theirs.blocks, strict=True):
+            if not _same_blocks(inner, others, known):
+                return False
+        known.update(zip(mine.outputs, theirs.outputs, strict=True))
+    return True
+
+
+def _same_blocks(one: Block, other: Block, known: dict[Value, Value]) -> bool:
+    if len(one.inputs) != len(other.inputs):
+        return False
+    known.update(zip(one.inputs, other.inputs, strict=True))
+    return _same_calls(one.calls, other.calls, known) and _same_args(list(one.outputs), list(other.outputs), known)
+
+
+def _same_args(one: Any, other: Any, known: Mapping[Value, Value]) -> bool:
+    if isinstance(one, (list, tuple)):
+        same = isinstance(other, (list, tuple)) and len(one) == len(other)
+        return same and all(_same_args(mine, theirs, known) for mine, theirs in zip(one, other, strict=True))
+    if isinstance(one, Value):
+        return isinstance(other, Value) and known.get(one) is other
+    return type(one) is type(other) and (one == other or repr(one) == repr(other))
+
+
+# What steps consist of ------------------------------------------------------------------------------------------------
+
+
+def _numbers_first(graph: AtenGraph) -> AtenGraph:
+    """The graph with each number once, right after what it follows from: a step asks for it or finds it asked for."""
+    made: dict[Value, int] = {value: at for at, call in enumerate(graph.calls) for value in call.outputs}
+    same: dict[Any, Value] = {}
+    renamed: dict[Value, Value] = {}
+    numbers: dict[int, list[Call]] = {}
+    calls: list[tuple[int, Call]] = []
+    for at, given in enumerate(graph.calls):
+        call = _with_args(given, renamed)
+        if not _is_number(call):
+            calls.append((at, call))
+            continue
+        key = (call.target, *((name, _key(item)) for name, item in call.args.items()))
+        if key in same:
+            renamed[call.outputs[0]] = same[key]
+            continue
+        same[key] = call.outputs[0]
+        place = max((made.get(value, -1) for value in call.inputs()), default=-1)
+        made.update(dict.fromkeys(call.outputs, place))
+        numbers.setdefault(place, []).append(call)
+    found = list(numbers.get(-1, ()))
+    for at, call in calls:
+        found.append(call)
+        found += numbers.get(at, ())
+    return _renamed(graph, found, renamed)
+
+
+def _is_number(call: Call) -> bool:
+    """Whether a call gives a number that follows from sizes alone."""
+    if len(call.outputs) != 1 or not isinstance(call.outputs[0].type, ScalarType) or call.blocks:
+        return False
+    return call.target == "aten::size.int" or all(isinstance(item.type, ScalarType) for item in call.inputs())
+
+
+def _key(item: Any) -> Any:
+    return tuple(map(_key, item)) if isinstance(item, (list, tuple)) else (type(item), item)
+
+
+def _with_args(call: Call, renamed: Mapping[Value, Value]) -> Call:
+    if not any(value in renamed for value in call.inputs()):
+        return call
+    args = {name: map_values(item, lambda value: renamed.get(value, value)) for name, item in call.args.items()}
+    return Call(call.target, args, call.outputs, call.source, call.blocks)
+
+
+def _renamed(graph: AtenGraph, calls: Sequence[Call], renamed: Mapping[Value, Value]) -> AtenGraph:
+    def other(item: Any) -> Any:
+        return map_values(item, lambda value: renamed.get(value, value))
+
+    assigned = [dataclasses.replace(item, value=other(item.value)) for item in graph.assigned]
+    return dataclasses.replace(graph, calls=calls, outputs=other(list(graph.outputs)), assigned=assigned)
+
+
+def _rows_stacked(graph: AtenGraph) -> AtenGraph:
+    """The graph with a stack of rows for a tensor whose rows are written one by one (`y[:, i] = row`), and all."""
+    while True:
+        found = next((made for call in graph.calls for made in _stacked(graph, call)), None)
+        if found is None:
+            return graph
+        graph = found
+
+
+def _stacked(graph: AtenGraph, maker: Call) -> Iterator[AtenGraph]:
+    """The graph without the tensor that a call makes, if its rows are written before anything reads it."""
+    if not maker.target.startswith(_MAKERS) or len(maker.outputs) != 1:
+        return
+    buffer = maker.outputs[0]
+    whole, rows, written, dropped = {buffer}, {}, {}, {id(maker)}  # type: ignore[var-annotated]
+    axis, end = None, 0
+    for at, call in enumerate(graph.calls):
+        used = [value for value in call.inputs() if value in whole or value in rows]
+        if not used or all(isinstance(item.type, ScalarType) for item in call.outputs):
+            continue
+        source = call.args.get("self")
+        if source in whole and _is_whole(call):
+            whole.add(call.outputs[0])
+        elif call.target == "aten::select.int" and source in whole and axis in (None, call.args["dim"]):
+            axis = call.args["dim"]
+            rows[call.outputs[0]] = call.args["index"]
+        elif source in rows and _is_whole(call):
+            rows[call.outputs[0]] = rows[source]
+        elif call.target == "aten::copy_" and source in rows and rows[source] == len(written):
+            if call.args["src"] in whole or call.args["src"] in rows or _differ(source, call.args["src"]):
+                return
+            written[rows[source]] = call.args["src"]
+            end = at
+        else:
+            break
+        dropped.add(id(call))
+    count = len(written)
+    shape = buffer.tensor.shape or ()
+    if axis is None or axis < 0 or count < _LEAST or count != shape[axis]:
+        return
+    stack = Value(buffer.type)
+    renamed = dict.fromkeys(whole, stack)
+    stacked = Call("aten::stack", {"tensors": list(written.values()), "dim": axis}, [stack], graph.calls[end].source)
+    calls: list[Call] = []
+    needed = False
+    for at, call in enumerate(graph.calls):
+        if at > end and not needed and any(value in whole for value in call.inputs()):
+            calls.append(stacked)  # where it is needed, which is not within the last step
+            needed = True
+        if id(call) not in dropped or (call is maker and any(_asks(other, buffer) for other in graph.calls)):
+            calls.append(_with_args(call, renamed) if at > end else call)
+    if not needed:
+        calls.append(stacked)
+    if not any(value in rows for call in calls for value in call.inputs()):
+        yield _renamed(graph, calls, renamed)
+
+
+_MAKERS = ("aten::zeros", "aten::empty", "aten::ones", "aten::full", "aten::new_")
+
+
+def _asks(call: Call, buffer: Value) -> bool:
+    """Whether a call takes the size of the tensor."""
+    return call.args.get("self") is buffer and all(isinstance(item.type, ScalarType) for item in call.outputs)
+
+
+def _is_whole(call: Call) -> bool:
+    """Whether the result is the tensor itself, or a slice of all of it."""
+    if call.target in ("aten::detach", "aten::alias"):
+        return True
+    if call.target != "aten::slice.Tensor":
+        return False
+    source = call.args["self"]
+    size = (source.tensor.shape or ())[call.args["dim"]]
+    start, end = call.args["start"], call.args["end"]
+    return start in (0, None) and call.args["step"] == 1 and (end is None or (type(end) is int and end >= size))
+
+
+def _differ(row: Any, source: Any) -> bool:
+    if not isinstance(source, Value):
+        return True
+    mine, theirs = row.tensor, source.tensor
+    return (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape)

@@ -210,6 +210,11 @@ def _key(item: Any) -> Any:
     return item.key if isinstance(item, Number) else (type(item), item)
 
 
+def hash_of(node: Any) -> int | None:
+    """The hash of a number, which no number of another capture has; None for what is no number of ours."""
+    return hash((id(node.owner), node.key)) if isinstance(node, Number) else None
+
+
 def plain(item: Any) -> Any:
     """The number of the example of a symbolic number; anything else as it is."""
     return item.node.example if isinstance(item, SYMBOLIC) else item
@@ -358,4 +363,4 @@ def _rounded(self: Number, digits: Any = None) -> Number:
 
 Number.round = _rounded  # type: ignore[attr-defined]
 
-__all__ = ["SYMBOLIC", "Number", "Size", "plain", "text_of", "wrapped"]
+__all__ = ["SYMBOLIC", "Number", "Size", "hash_of", "plain", "text_of", "wrapped"]

@@ -53,6 +53,7 @@ from purexport.torch_patches.before_composites import below, casting
 LEAST = 2
 """The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
 
+_UNKNOWN = "unknown"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _NUMBERS = (bool, int, float, complex, str)
 _OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
@@ -110,11 +111,15 @@ class Recorder:
     """One capture.
 
     `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
-    the `enlarged` ones are smaller in the user's example.
+    the `enlarged` ones are smaller in the user's example.  `stays_open` is that of the decisions.
     """
 
     def __init__(
-        self, modules: Mapping[torch.nn.Module, str], sizes: Mapping[str, int], enlarged: Collection[str] = ()
+        self,
+        modules: Mapping[torch.nn.Module, str],
+        sizes: Mapping[str, int],
+        enlarged: Collection[str] = (),
+        stays_open: bool = False,
     ) -> None:
         self.enlarged = frozenset(enlarged)
         self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
@@ -122,7 +127,7 @@ class Recorder:
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
-        self.decisions = Decisions(self.declared)
+        self.decisions = Decisions(self.declared, stays_open)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
         self.log: list[Entry] = []
@@ -408,11 +413,21 @@ class Recorder:
         """The value of a symbol at the example."""
         return self.sizes[name]
 
+    def steps(self, count: int) -> Size | None:
+        """The size that Python took as a number of so many steps, which may be a number of others; None elsewhere."""
+        decisions = self.decisions
+        required = decisions.required if decisions.stays_open and count > LEAST else ()
+        return next((size for size in required if size.at(self.sizes) == count), None)
+
     def fresh(self, example: int, low: int | None = None) -> Size:
         """A size of which nothing is known."""
         name = f"u{len(self.sizes)}"
         self.sizes[name] = example
         return Size.symbol(name, low)
+
+    def unknown(self, example: int) -> Any:
+        """A number of which the graph knows nothing: a stride that depends on sizes.  No operator may take it."""
+        return wrapped(Number(self, int, example, self.fresh(example), (_UNKNOWN, ())))
 
     def computed(self, target: str, operands: Any, kind: type, example: Any, size: Dim | None) -> Number:
         """A number that follows from others."""
@@ -432,6 +447,8 @@ class Recorder:
         if number.value is None:
             self._in_block.append(number)
             first, second = number.origin
+            if first is _UNKNOWN:
+                self.refuse("computes with the strides of a part of a tensor, which depend on its sizes")
             if isinstance(first, Recorded):
                 number.value = self._size_of(first, second)
             else:
@@ -487,6 +504,8 @@ class Recorder:
             self.namespaces.append(frame.f_globals)
 
     def require(self, number: Number) -> Any:
+        if isinstance(number.origin, tuple) and number.origin[0] is _UNKNOWN:
+            self.emitted(number)
         self._note_namespace()
         line = self.line()
         text = f"the model takes a number at {line} that the data decides; the file has that of the example"

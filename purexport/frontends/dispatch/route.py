@@ -33,10 +33,10 @@ from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
-from purexport.frontends.dispatch.decisions import without
+from purexport.frontends.dispatch.decisions import Decisions, without
 from purexport.frontends.dispatch.indices import numbers_selected
-from purexport.frontends.dispatch.loops import in_loops, steps_in
-from purexport.frontends.dispatch.numbers import SYMBOLIC
+from purexport.frontends.dispatch.loops import in_loops
+from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
 from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.frontends.trace.fake_tensors import attributes
@@ -46,7 +46,8 @@ from purexport.torch_patches.conversions import conversions_recorded
 from purexport.torch_patches.eager import compiler_is_loaded, uncompiled
 from purexport.torch_patches.indexing import indices_replaced
 from purexport.torch_patches.math_functions import math_recorded
-from purexport.torch_patches.torch_jit import is_script
+from purexport.torch_patches.sizes import sizes_hashed
+from purexport.torch_patches.torch_jit import called_a_trace, is_script
 
 
 def capture_by_dispatch(request: Request) -> Captured:
@@ -71,25 +72,16 @@ def capture_by_dispatch(request: Request) -> Captured:
     if first.recorder.namespaces:
         with suppress(ExportError):
             found = _captured(request, larger, axes, sizes, small, first.recorder.namespaces)
-    decisions = found.recorder.decisions
+    decisions, graph = found.recorder.decisions, found.graph
+    if decisions.required and decisions.specialised():
+        loops = _in_loops(request, larger, axes, sizes, small, found.recorder)
+        if loops is not None:
+            graph, decisions = loops
+            remarks += _loops_of(graph)
     static = decisions.specialised()
-    graph = _pruned(found.graph)
-    loops = None
-    if static:
-
-        def at_sizes(sizes: Mapping[str, int]) -> AtenGraph:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                other = _captured(request, _resized(larger, axes, sizes), axes, sizes, small, found.recorder.namespaces)
-            return _pruned(other.graph)
-
-        loops = in_loops(graph, sizes, [item.axis for item in static], at_sizes)
-    if loops is not None:
-        graph, static = loops, []
     axes = without(axes, [item.axis for item in static])
     remarks += [*map(str, static), *decisions.remarks()]
-    notes = list(steps_in(graph))
-    return Captured(graph, axes, notes, remarks=remarks, listed=found.listed, derived=request.derived)
+    return Captured(_pruned(graph), axes, remarks=remarks, listed=found.listed, derived=request.derived)
 
 
 def _first(*given: Any) -> _Captured:
@@ -101,6 +93,32 @@ def _first(*given: Any) -> _Captured:
         if loaded or not compiler_is_loaded():
             raise
     return _captured(*given)
+
+
+def _in_loops(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    small: Sequence[str],
+    recorder: Recorder,
+) -> tuple[AtenGraph, Decisions] | None:
+    """The graph and the decisions with numbers of steps as Loops; None where not all numbers are those of steps."""
+
+    def capture(others: Mapping[str, int]) -> tuple[AtenGraph, Decisions]:
+        tensors = _resized(flat, axes, others)
+        found = _captured(request, tensors, axes, others, small, recorder.namespaces, stays_open=True)
+        return _pruned(found.graph), found.recorder.decisions
+
+    try:
+        return in_loops(capture, sizes, list(recorder.decisions.required))
+    except (ExportError, StaticAxesError):  # the model does not take these sizes
+        return None
+
+
+def _loops_of(graph: AtenGraph) -> list[str]:
+    loops = [call for call in graph.calls if call.target == "prim::Scan"]
+    return [f"the steps at {call.source} are a Loop of the file, as many as the axis is long" for call in loops]
 
 
 class _Captured(NamedTuple):
@@ -116,9 +134,10 @@ def _captured(
     sizes: Mapping[str, int],
     small: Sequence[str] = (),
     namespaces: Sequence[dict[str, Any]] = (),
+    stays_open: bool = False,
 ) -> _Captured:
     """One run of the model; in the `namespaces` builtins keep symbolic numbers."""
-    recorder = Recorder(_modules(request.model), sizes, small)
+    recorder = Recorder(_modules(request.model), sizes, small, stays_open)
     tensors = [
         recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)
@@ -133,6 +152,8 @@ def _captured(
         attributes_kept(request.model),
         torch.no_grad(),
         uncompiled(),
+        called_a_trace(),
+        sizes_hashed(hash_of),
         recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
         math_recorded(MATH),
         indices_replaced(numbers_selected),
@@ -195,16 +216,19 @@ def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) ->
 
 
 def _resized(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) -> Flat:
-    """The arguments with these sizes of the declared axes; the elements repeat."""
+    """The arguments with these sizes of the declared axes; their elements repeat.  An axis of 1 beside them stays."""
+    largest = _examples(flat, axes)
     leaves = list(flat.leaves)
     for name, position in zip(flat.names, flat.positions, strict=True):
         tensor = leaves[position]
         for axis, label in axes.get(name, {}).items():
-            size = tensor.shape[axis]
-            if not size:
-                tensor = tensor.new_zeros((*tensor.shape[:axis], sizes[label], *tensor.shape[axis + 1 :]))
-            elif size != sizes[label]:
-                tensor = tensor.index_select(axis, torch.arange(sizes[label]) % size)
+            size, wanted = tensor.shape[axis], sizes[label]
+            if size == wanted or size != largest[label]:
+                continue
+            if size:
+                tensor = tensor.index_select(axis, torch.arange(wanted, device=tensor.device) % size)
+            else:
+                tensor = tensor.new_zeros((*tensor.shape[:axis], wanted, *tensor.shape[axis + 1 :]))
         leaves[position] = tensor
     return dataclasses.replace(flat, leaves=leaves)
 

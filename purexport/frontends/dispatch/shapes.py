@@ -9,6 +9,7 @@ takes each size from the tensor that has it.  So the one thing that must be righ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -211,6 +212,12 @@ def _repeat(x: Any, counts: Any) -> Any:
     return tuple(size * count for size, count in zip(padded, counts, strict=True))
 
 
+def _unflattened(x: Any, dim: int, parts: Any) -> Any:
+    axis = _at(x, dim)
+    known = math.prod(size for size in parts if size != -1)
+    return (*x[:axis], *(x[axis] // known if size == -1 else size for size in parts), *x[axis + 1 :])
+
+
 def _resized(x: Any, size: Any, *others: Any) -> Any:
     if size is None:
         factors = others[-1]
@@ -254,6 +261,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     **{f"aten::max_pool{axes}d": _max_pooled(axes) for axes in (1, 2, 3)},
     **{f"aten::avg_pool{axes}d": _average_pooled(axes) for axes in (1, 2, 3)},
     **{f"aten::adaptive_avg_pool{axes}d": _adaptive(axes) for axes in (1, 2, 3)},
+    "aten::unflatten.int": _unflattened,
     "aten::pad": _pad,
     "aten::repeat": _repeat,
     "aten::upsample_nearest2d.vec": _resized,

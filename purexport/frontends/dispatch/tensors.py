@@ -16,7 +16,7 @@ import torch
 from proto_schema.sizes import Dim
 from purexport.aten.graph import TensorType, Value
 from purexport.frontends.dispatch.arguments import leaves
-from purexport.frontends.dispatch.numbers import Number, wrapped
+from purexport.frontends.dispatch.numbers import Number, plain, wrapped
 from purexport.torch_patches.before_composites import below
 
 _aten = torch.ops.aten
@@ -124,13 +124,15 @@ class Recorded(torch.Tensor):
         layout = self.layout_
         if layout.static:
             return tuple(layout.meta.stride())
-        found: list[Any] = []
+        given, shape = layout.meta.stride(), self.shape
+        found: list[Any] = [0] * len(given)
         step: Any = 1
-        for size in reversed(self.shape):
-            found.insert(0, step)
-            step = step * size
-        if not layout.meta.is_contiguous():
-            self.owner.refuse("asks for the strides of a tensor that is not contiguous, which depend on its sizes")
+        for axis in sorted(range(len(given)), key=lambda axis: (given[axis], layout.example[axis])):
+            if given[axis] or layout.example[axis] == 1:  # an expanded axis has no stride
+                found[axis] = step
+                step = step * shape[axis]
+        if tuple(map(plain, found)) != given:  # a part of a tensor
+            return tuple(map(self.owner.unknown, given))
         return tuple(found)
 
     def is_contiguous(self, memory_format: Any = torch.contiguous_format) -> bool:

@@ -7,6 +7,7 @@ from the example.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import re
 import warnings
@@ -116,6 +117,19 @@ def part_written(x: torch.Tensor) -> Any:
     return y, part.mul_(2)
 
 
+def written(x: torch.Tensor) -> torch.Tensor:
+    state, y = torch.zeros(3), torch.zeros_like(x)
+    for i in range(x.shape[1]):
+        state = state * 0.5 + x[:, i]
+        y[:, i] = state
+    return y
+
+
+@functools.lru_cache
+def table(size: int) -> torch.Tensor:
+    return torch.arange(size) * 2
+
+
 @script
 def scripted(x: torch.Tensor) -> torch.Tensor:
     if x.size(0) > 1:
@@ -127,6 +141,7 @@ LINEAR = nn.Linear(7, 2)
 ZERO = torch.zeros((), dtype=torch.int64)
 BATCH = {"x": {0: "batch"}}
 AREA = {"x": {0: "batch", 2: "height", 3: "width"}}
+LOOP = r"the steps at .*test_models.py:\d+.* are a Loop of the file"
 DATA = r"the model takes a truth value at .*test_models.py:\d+ that the data decides"
 
 MODELS = [
@@ -168,8 +183,15 @@ MODELS = [
     n("greater", lambda x: x * 2 if x.shape[1] > 5 else x, 9, remarks=(r"for which n > 5 at .*test_models.py:\d+",)),
     n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
     n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
-    n("steps", lambda x: sum(x[:, i] for i in range(x.shape[1])), 9, 12),
     n("uneven-steps", lambda x: sum(x[:, i] * (i % 3) for i in range(x.shape[1])), remarks=("was declared dynamic",)),
+    n("steps", lambda x: torch.stack([x[:, i] * 2 for i in range(x.shape[1])]), 9, 2, remarks=(LOOP,)),
+    n("written", written, 9, 2, remarks=(LOOP,)),
+    n("few-steps", lambda x: functools.reduce(torch.add, x.unflatten(1, (-1, 7)).unbind(1)), 21, remarks=(LOOP,)),
+    n("counted", lambda x: x * sum(range(x.shape[1])), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
+    n("kept", lambda x: x + table(x.shape[1]), 9),
+    n("told", lambda x: x * 2 if torch.jit.is_tracing() or x.shape[1] > 8 else x + x, 9),
+    n("permuted", lambda x: x.t().as_strided(x.shape, x.t().stride()[::-1]), 9),
+    n("number", lambda x: x + torch.tensor(x.shape[1]), 9),
     n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] != 0 else x, 9),
     Model(
         "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
@@ -322,7 +344,7 @@ REFUSED = {
     "script-inside": (nn.Sequential(torch.jit.script(nn.Linear(7, 5))), "scripted modules"),
     "broken": (lambda x: x @ x, "does not run on these args"),
     "a-copy-at-other-sizes": (part_written, "may or may not have copied"),
-    "strides": (lambda x: x.t().stride(), r"asks for the strides .* at .*test_models.py:\d+"),
+    "strides": (lambda x: x + x[:, 1:].stride(0), r"computes with the strides .* at .*test_models.py:\d+"),
 }
 
 
