@@ -127,7 +127,8 @@ inline_forks = _of_torch("_jit_pass_inline_fork_wait")
 
 def answer_of_torch() -> Any:
     """What says whether a trace is running, at the moment."""
-    return torch.jit.is_tracing
+    jit: Any = torch.jit
+    return jit.is_tracing
 
 
 @contextmanager
@@ -137,17 +138,18 @@ def called_a_trace() -> Iterator[None]:
     Libraries then do what holds for other sizes and other elements too.  torch itself refuses under its tracer what
     other captures can record.
     """
-    original: Any = torch.jit.is_tracing
+    jit: Any = torch.jit
+    original = jit.is_tracing
 
     def is_tracing() -> bool:
         theirs = str(sys._getframe(1).f_globals.get("__name__", ""))
         return theirs.partition(".")[0] != "torch" or bool(original())
 
-    torch.jit.is_tracing = is_tracing
+    jit.is_tracing = is_tracing
     try:
         yield
     finally:
-        torch.jit.is_tracing = original
+        jit.is_tracing = original
 
 
 def trace(model: Any, args: tuple[Any, ...]) -> Any:

@@ -26,8 +26,6 @@ STATIC = r"Got invalid dimensions for input"
 OPEN = {
     "unbound": STATIC,
     "split, the last smaller": STATIC,  # as many pieces as in the example
-    "stack-sizes": STATIC,  # torch.tensor of numbers that single_calls has no form for
-    "compare": STATIC,
     "squeeze-dynamic-one-in-the-example": STATIC,  # by trace, the file has a Squeeze that fails for other sizes
     "one-hot-of-a-size": STATIC,
     "pad-with-a-number": STATIC,
