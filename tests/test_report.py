@@ -80,5 +80,5 @@ def test_a_comparison_in_a_notebook() -> None:
     wrong = purexport.compare(lambda x: x + 2, (X,), purexport.export(lambda x: x + 1, (X,)))
     assert repr(found).startswith("Comparison(the file agrees with torch in onnxruntime: 1 output")
     assert "agrees with torch in onnxruntime" in found._repr_html_()
-    assert "differs from torch in onnxruntime" in wrong._repr_html_() and "6 of 6 places" in wrong._repr_html_()
+    assert "differs from torch in onnxruntime" in wrong._repr_html_() and "6 of 6 elements" in wrong._repr_html_()
     assert len(repr(wrong)) < 400 and "_growth" not in dir(found)

@@ -202,7 +202,7 @@ NOT_JSON: list[tuple[bytes, str]] = [
     (b"\xff\xfe\x00", "it is not JSON"),
     (b"[" * 100_000, "it is nested too deeply"),
     (b'{"a": ' + b"1" * 6000 + b"}", "it is not JSON: Exceeds the limit"),
-    (b" " * (folder_files.MOST_JSON + 1), "has 16777217 bytes, and 16777216 are the most"),
+    (b" " * (folder_files.MOST_JSON + 1), "has 16777217 bytes, and at most 16777216 are read"),
 ]
 
 
@@ -297,7 +297,7 @@ def test_what_is_copied_is_bounded(tmp_path: Path) -> None:
     for name, size in (("a.json", 5), ("vocab.txt", folder_files.MOST_COPIED - 4)):
         with open(tmp_path / name, "wb") as file:
             file.truncate(size)
-    with pytest.raises(ExportError, match=r"vocab\.txt has 268435452 bytes, and 268435451 are the most") as caught:
+    with pytest.raises(ExportError, match=r"vocab\.txt has 268435452 bytes, and at most 268435451 are read") as caught:
         contents_of(tmp_path, ["a.json", "vocab.txt"])
     assert caught.value.code == "file-too-large"
 
