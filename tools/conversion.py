@@ -74,10 +74,10 @@ def figures(counts: Counts, wrong: list[str]) -> list[str]:
         f"{total['refused']:,} are refused, {total['unrun']:,} are converted and checked but no evaluator runs them, "
         f"{total['wrong']:,} are wrong."
     ]
-    for text, targets in (("9 to 28", range(9, 29)), ("7 to 28", range(7, 29)), ("9 only", [9])):
+    for text, targets in (("Opsets 9 to 28", range(9, 29)), ("Opsets 7 to 28", range(7, 29)), ("Opset 9 only", [9])):
         pairs, some, whole = cells(counts, targets)
         lines.append(
-            f"Opsets {text}: {pairs:,} pairs of an operator and an opset. At least one case converts for "
+            f"{text}: {pairs:,} pairs of an operator and an opset. At least one case converts for "
             f"{100 * some / pairs:.1f} % of them, every case for {100 * whole / pairs:.1f} %."
         )
     return [*lines, *wrong]
