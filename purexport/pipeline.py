@@ -111,7 +111,7 @@ def export(
     autograd_inlining: bool | None = None,
     **past: Unpack[PastOptions],
 ) -> ONNXProgram:
-    """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
+    """Export `model` to ONNX, write it to `f` if that is given, and return the program.
 
         program = purexport.export(model, (torch.rand(1, 3, 224, 224),), "model.onnx", dynamic=True, verify=True)
         print(program.report)
@@ -121,17 +121,17 @@ def export(
     What is exported:
       `model`: an nn.Module, a script, an ExportedProgram, or a function.
       `args`: one tensor or a tuple; a dict at its end holds keyword arguments.  Arguments and results may be
-        containers, mappings, dataclasses and caches, in each other.  By trace the Python numbers among the arguments
-        are inputs too, where the model lets them vary.
+        containers, mappings, dataclasses and caches, nested in any way.  By trace the Python numbers among the
+        arguments are inputs too, where the model lets them vary.
       `kwargs`: keyword arguments, also None, numbers and strings.
       `training`: EVAL, PRESERVE, TRAINING, or a bool; torch's own enum is taken too.
       `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
         shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with
-        options.  Their bytes are read when they are written.  The model may be on the meta device or consist of fakes.
+        options.  Their bytes are read when they are written.  The model may be on the meta device or have fake tensors.
       `capture`: "trace" (torch.jit.trace), "export" (torch.export), "dispatch" (one run on tensors
         without data, with symbolic sizes; not tried by "auto" yet), or "auto": a script and an ExportedProgram as they
         are, other models by trace where that succeeds.
-      `mutated_state`: what becomes of a buffer or an input that the model writes to: "warn", "error", or "io", which
+      `mutated_state`: how to treat a buffer or an input that the model writes to: "warn", "error", or "io", which
         makes them inputs and outputs of the file.
 
     What the file says:
@@ -142,27 +142,27 @@ def export(
         in `past_key_values`: {"x": {0: "batch"}} or {"x": [0]}.
       `dynamic_shapes`: the same as torch.export takes it, on every route.
       `dynamic`: True: the model runs at other sizes first; every axis that it lets vary is dynamic, and the report says
-        why the others are not.
+        why the other axes are static.
       `export_params`: False: parameters and buffers are inputs, in the order of `state_dict`.
       `keep_initializers_as_inputs`: True: initializers are the defaults of inputs, as up to IR version 3.
       `do_constant_folding`: False: values that the model computes from its parameters stay in the graph; static sizes
-        are numbers all the same.
-      `operator_export_type`: what becomes of operators that ONNX has not; torch's own enum is taken too.
+        are still numbers.
+      `operator_export_type`: how to treat operators that ONNX does not have; torch's own enum is taken too.
       `custom_translation_table`: operators of torch to functions that write them in ONNX.
       `export_modules_as_functions`: True, or a set of classes of modules that become ONNX functions.
       `metadata`: True: each node has the line, module and class of the model that it comes from; such a file has IR
         version 10 or later.
 
     Where it is written: `f` is a path or a binary file.  A path that cannot be written to is refused before the export
-    begins.  The other options are those of `proto_schema.save`:
+    begins.  The other options are the same as in `proto_schema.save`:
       `external_data`: where the weights are: None, True, False or "reference".
-      `use_external_data_format`: the same, of older code.
+      `use_external_data_format`: the same, for older code.
       `shard_size`: bytes of one data file.
       `archive`: "tar": model and weights in one stream.
       `resume`: True: an interrupted save is continued.
       `overwrite`: True: a file that is not known to be a model may be replaced.
 
-    What is said and checked:
+    Reports and checks:
       `verbose`: True logs the printed graph; a function gets its text.
       `report`: True logs how the program was made.
       `progress`: by default a line at a terminal or in a notebook, for what takes longer than two seconds; False: none;
@@ -170,7 +170,7 @@ def export(
         number of bytes while the file is written.
       `verify`: True runs the file in onnxruntime on `args` and compares the results with the model's; a list holds the
         arguments of more calls.
-      `rtol`, `atol`: how far results may be apart; by default that follows from the data types of the file.
+      `rtol`, `atol`: the tolerances; by default they follow from the data types of the file.
 
     Code for torch.onnx may give more options by position (`by_position`), as in the years of torch 1.2 to 2.4.
     `example_outputs`, `dynamo`, `optimize`, `fallback`, `profile`, `dump_exported_program`, `artifacts_dir`,

@@ -20,19 +20,19 @@ INTRODUCTION = """\
 `python -m tools.command_line --write` writes this page from the help texts; do not edit it. On a terminal
 `purexport VERB --help` says the same.
 
-- With `--json` a verb answers in JSON. Errors are then a JSON object, on the last line of stderr.
+- With `--json` a verb prints JSON. An error is then a JSON object, on the last line of stderr.
 - On a terminal, `show` and `stat` print tables if `rich` is installed (`pip install rich`). `NO_COLOR` turns colors
   off, and a pipe gets plain text.
 - `--traceback` shows where an error came from.
 
 | exit status | meaning |
 |---|---|
-| 0 | fine |
-| 1 | the answer is no: files differ, a model is not valid, it cannot be exported, or no weight is quantized |
-| 2 | bad usage, an unreadable file, or an answer that cannot be written |
+| 0 | success |
+| 1 | a negative result: files differ, a model is not valid, it cannot be exported, or no weight is quantized |
+| 2 | bad usage, an unreadable file, or output that cannot be written |
 | 128 + N | signal N ended the verb |
 
-The exit status does not change when the program that reads the output ends early, as `head` does.
+If the program that reads the output ends early, as `head` does, the exit status stays the same.
 """
 COMMON = {"-h", "--traceback"}
 

@@ -56,8 +56,8 @@ first steps:
   purexport export net.py:Net --input x=float32[1,3,224,224] -o net.onnx
   purexport show net.onnx                  print the inputs, outputs and nodes of the file
 
-`purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input,
-128 + N ended by the signal N.
+`purexport VERB --help` explains a verb.  Exit status: 0 success, 1 a negative result (files differ, a model is not
+valid, ...), 2 bad usage or unreadable input, 128 + N ended by the signal N.
 """
 
 _OURS = (ExportError, WeightsError, DecodeError, EncodeError, ExternalDataError, CheckError)

@@ -29,8 +29,8 @@ def test_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "fits.onnx: all shapes fit",
         "  1  values whose sizes are numbers",
-        "  2  values with sizes that follow from those of the inputs",
-        "  1  values with sizes that follow from nothing",
+        "  2  values with sizes that follow from the sizes of the inputs",
+        "  1  values with sizes that do not follow from the inputs",
         "",
         "inputs",
         "  x  float32[n, 3]",

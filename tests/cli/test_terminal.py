@@ -134,7 +134,7 @@ TABLES = [
     ),
     (
         "stat",
-        ["m.onnx, ", "what the bytes are", "weights 16.4 kB 98", "largest of 2 tensors", "fc.weight FLOAT[64, 64]"],
+        ["m.onnx, ", "bytes by use", "weights 16.4 kB 98", "largest of 2 tensors", "fc.weight FLOAT[64, 64]"],
     ),
 ]
 

@@ -48,7 +48,7 @@ def test_what_it_says_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert duplicates(path) == [(["body.0.fc.weight", "body.0.again.weight"], 400)]
     assert main(["stat", str(path), "--duplicates"]) == 0
     text = capsys.readouterr().out
-    for part in ("what the bytes are", "head.weight", "1 group, 400 B more than needed", "#####"):
+    for part in ("bytes by use", "head.weight", "1 group, 400 B more than needed", "#####"):
         assert part in text
     assert text.isascii() and max(map(len, text.splitlines())) <= 100 + len(str(path))
     assert main(["stat", str(path), "--json", "--duplicates"]) == 0

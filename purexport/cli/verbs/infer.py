@@ -20,9 +20,9 @@ from purexport.cli.verbs.show import table
 
 _KINDS = {
     "numbers": "whose sizes are numbers",
-    "symbols": "with sizes that follow from those of the inputs",
-    "fresh": "with sizes that follow from nothing",
-    "unknown": "of which no shape is known",
+    "symbols": "with sizes that follow from the sizes of the inputs",
+    "fresh": "with sizes that do not follow from the inputs",
+    "unknown": "without a known shape",
 }
 _SHOWN = 20
 

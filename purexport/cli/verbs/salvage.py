@@ -68,13 +68,13 @@ def _lines(target: str, found: Salvage) -> Iterator[str]:
         yield f"dropped {counted(lost, 'byte')} in {counted(len(found.dropped), 'place')}"
         yield from (f"  {at:#x}  {counted(size, 'byte')}  {path}" for at, size, path in found.dropped[:_SHOWN])
     elif found.lost:
-        yield "dropped nothing that is there, but the file is damaged: something may be missing"
+        yield "dropped nothing, but the file is damaged: something may be missing"
     if found.added:
-        yield "added, as far as it follows from the rest or can be guessed"
+        yield "added, inferred from the rest or guessed"
         yield from (f"  {note}" for note in found.added[:_SHOWN])
         if len(found.added) > _SHOWN:
             yield f"  ... {len(found.added) - _SHOWN} more (--json shows all)"
     if found.invalid:
-        yield f"{'what is left' if found.lost else 'the model'} is not valid: {found.invalid}"
+        yield f"the new file is not valid: {found.invalid}"
     elif found.lost:
-        yield "what is left is a valid model"
+        yield "the new file is a valid model"

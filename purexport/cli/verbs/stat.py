@@ -83,7 +83,7 @@ def _head(path: str, found: Sizes) -> str:
 
 def _charts(found: Sizes) -> list[tuple[str, dict[str, int]]]:
     charts = [
-        ("what the bytes are", found.by_use),
+        ("bytes by use", found.by_use),
         ("bytes of the file by message", found.by_message),
         ("weights by operator", found.by_operator),
         ("weights by dtype", found.by_dtype),
