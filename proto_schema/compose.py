@@ -359,7 +359,7 @@ def add_prefix_graph(
     own = {name: _with(prefix, name) for name in renamed}
     taken = _common(own.values(), (name for name in defined(made) if name not in renamed))
     if taken:
-        raise ValueError(f"with the prefix {prefix!r}, names of values would be those of others: {', '.join(taken)}")
+        raise ValueError(f"with the prefix {prefix!r}, names of values would equal other names: {', '.join(taken)}")
 
     def local(inner: GraphProto) -> dict[str, str]:
         if inner is made:

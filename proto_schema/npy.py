@@ -63,7 +63,7 @@ def _meaning(text: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     for item in _ITEMS:
         match = item.search(rest)
         if match is None:
-            raise NpyError(f"its header {shown} is not that of an array of numbers")
+            raise NpyError(f"its header {shown} does not describe an array of numbers")
         found.append(match.group(match.lastindex or 0))
         rest = rest[: match.start()] + rest[match.end() :]
     if not re.fullmatch(r"\{ *\} *\n?", rest):

@@ -71,7 +71,7 @@ def release(version: str) -> Release:
     older = [item for item in known if _numbers(item)[: len(wanted)] <= wanted]
     if not older or wanted > _numbers(known[-1])[: len(wanted)]:
         raise ValueError(
-            f"the kernels of ONNX Runtime {version} are not known; known are those of {known[0].version} to "
+            f"the kernels of ONNX Runtime {version} are not known; the known versions are {known[0].version} to "
             f"{known[-1].version}"
         )
     return older[-1]

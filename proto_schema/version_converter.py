@@ -96,7 +96,7 @@ def _check_imports(model: ModelProto) -> None:
             if known.setdefault(domain, version) != version:
                 raise ConversionError(
                     f"the domain {domain or 'ai.onnx'!r} is imported at opset {known[domain]} and at opset {version}: "
-                    "nobody can say which of them the nodes mean"
+                    "it is unknown which of them the nodes mean"
                 )
 
 

@@ -347,7 +347,7 @@ def _check_quantization(asked: Quantization | None, opset: int | None, with_weig
 
 def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
     if not isinstance(kind, OperatorExportTypes):
-        raise ValueError(f"operator_export_type={kind!r} is no OperatorExportTypes")
+        raise ValueError(f"operator_export_type={kind!r} is not an OperatorExportTypes")
     if mutated_state not in MUTATION_POLICIES:
         raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
 

@@ -32,7 +32,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("opset_version", 8, ValueError, "opset_version=8 is not one of 9 to"),
     ("opset_version", True, ValueError, "opset_version=True is not one of 9 to"),
     ("opset_version", "17", ValueError, "opset_version='17' is not one of 9 to"),
-    ("operator_export_type", "ONNX", ValueError, "operator_export_type='ONNX' is no OperatorExportTypes"),
+    ("operator_export_type", "ONNX", ValueError, "operator_export_type='ONNX' is not an OperatorExportTypes"),
     ("mutated_state", "keep", ValueError, "mutated_state='keep' is not one of 'warn', 'error', 'io'"),
     ("input_names", "x", ValueError, "lists of names, not the string 'x'"),
     ("output_names", ["y", "y"], ValueError, "names must differ from each other"),
@@ -47,7 +47,12 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("atol", float("nan"), ValueError, "atol=nan is not a number from 0 on"),
     ("target", "onnxruntime; 1.20", ValueError, "target='onnxruntime; 1.20' is not a target; available are"),
     ("target", "tensorrt", ValueError, "target='tensorrt' is not a target; available are"),
-    ("target", "onnx; onnxruntime==0.9", ValueError, "the kernels of ONNX Runtime 0.9 are not known; known are"),
+    (
+        "target",
+        "onnx; onnxruntime==0.9",
+        ValueError,
+        "the kernels of ONNX Runtime 0.9 are not known; the known versions are",
+    ),
     ("target", 7, ValueError, "target=7 is not a target"),
     ("weights", {"w": X}, purexport.WeightsError, "weights fill the tensors of an nn.Module"),
 ]

@@ -64,7 +64,7 @@ def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: Opti
             low, high = array.min(), array.max()
             if np.isnan(low):
                 raise ValueError(
-                    f"{place}: the activation {name!r} holds a NaN, for which there is no range; mend the sample, or "
+                    f"{place}: the activation {name!r} holds a NaN, which has no range; correct the sample, or "
                     f"leave the activation in floats with exclude={name!r}"
                 )
             known = found.get(name)

@@ -93,7 +93,7 @@ class Samples:
             loaded = npy.read(path, self.most)
         except npy.NpyError as error:
             raise ValueError(
-                f"{place} is no .npz or .npy file of plain arrays: {error}; write samples with numpy.savez"
+                f"{place} is not an .npz or .npy file of plain arrays: {error}; write samples with numpy.savez"
             ) from error
         arrays = self._alone(loaded, place) if isinstance(loaded, np.ndarray) else self._named(loaded, place)
         if arrays and all(array.ndim == self._rank(name, array) + 1 for name, array in arrays.items()):

@@ -63,7 +63,7 @@ def merge_json(text: str, message: Message) -> None:
     try:
         loaded = json.loads(text)
     except ValueError as error:
-        raise text_error(f"this is no JSON: {error}", "json_format") from None
+        raise text_error(f"this is not JSON: {error}", "json_format") from None
     _merge(loaded, message, "")
 
 

@@ -77,7 +77,7 @@ class OpRun(ABC):
         arrays = tuple(np.asarray(item) if np.isscalar(item) else item for item in results)
         for item in arrays:
             if not isinstance(item, (np.ndarray, list, dict)):
-                raise TypeError(f"{type(self).__name__}._run returned a {type(item).__name__}, which is no ONNX value")
+                raise TypeError(f"{type(self).__name__}._run returned a {type(item).__name__}, not an ONNX value")
         return arrays
 
     @classmethod

@@ -82,7 +82,7 @@ class FunctionCall:
         result = plain_apply(self.function)(*self.arguments(tensors, sizes))
         if [_version(tensor) for tensor in tensors] != versions:
             raise ExportError(
-                f"the autograd Function {self.name} writes to its argument, and its symbolic cannot say so; "
+                f"the autograd Function {self.name} writes to its argument, and its symbolic cannot express that; "
                 "write to a copy in forward, or remove symbolic",
                 code="autograd-function",
             )

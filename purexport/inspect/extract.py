@@ -65,7 +65,7 @@ def tensor_to_npy(path: Path, name: str, target: Path, *, overwrite: bool = Fals
         raise ValueError(f"{name}: {error}") from None
     if array.dtype == object:
         if any(isinstance(item, bytes) for item in array.flat):
-            raise ValueError(f"{name}: a string in it is no UTF-8, and .npy files hold text")
+            raise ValueError(f"{name}: a string in it is not UTF-8, and .npy files need text")
         size = 4 * array.size * max(map(len, array.flat), default=0)
         if size > _MOST_TEXT:
             raise ValueError(f"{name}: as .npy it would have {size:,} bytes; all texts get the length of the longest")

@@ -175,7 +175,7 @@ def check_sizes(config: Mapping[str, Any], place: str, tensors: int, elements: i
         )
         for what, asked, bound, stored in wanted:
             if asked > bound:
-                raise _odd(f"{place}{path}", f"{what} cannot be those of the checkpoint, which has {stored}")
+                raise _odd(f"{place}{path}", f"{what} cannot fit the checkpoint, which has {stored}")
 
 
 def _parts(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:

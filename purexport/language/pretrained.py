@@ -177,8 +177,8 @@ def pretrained_model(
             if not changed:
                 raise
             raise VerificationError(
-                f"{error}; transformers gives {listed(changed)} other values than the folder has when it loads the "
-                "model, and the file has those of the folder"
+                f"{error}; transformers gives {listed(changed)} other values than the folder when it loads the "
+                "model, and the file has the values of the folder"
             ) from error
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def _task_of(model: Any, asked: Task | None) -> Task:
     config = getattr(model, "config", None)
     if not hasattr(config, "get_text_config"):
         raise ExportError(
-            f"{type(model).__name__} is no model of transformers; export takes other models", code="no-task"
+            f"{type(model).__name__} is not a model of transformers; export takes other models", code="no-task"
         )
     return task_for(type(model), config, asked)
 

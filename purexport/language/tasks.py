@@ -91,7 +91,7 @@ def task_of(kind: Any, config: Any) -> Task:
     if generates(kind):
         raise _generates(kind.__name__)
     raise ExportError(
-        f"no task has the class {kind.__name__}; say what the file is for with --task (task=): "
+        f"no task has the class {kind.__name__}; give the task with --task (task=): "
         f"{', '.join(_tasks(config)) or 'its config has no class for any'}",
         code="no-task",
     )
@@ -144,7 +144,7 @@ def task_for(kind: Any, config: Any, asked: Task | None) -> Task:
         return asked
     names = " or ".join(one.__name__ for one in fitting)
     raise ExportError(
-        f"{kind.__name__} is no model for {asked.name}"
+        f"{kind.__name__} is not a model for {asked.name}"
         + (f"; give a {names}, or the folder of the model" if names else f", and no {type(config).__name__} has one"),
         code="no-task",
     )

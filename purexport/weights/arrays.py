@@ -54,7 +54,8 @@ def of_array(name: str, array: np.ndarray[Any, Any], origin: str, mappings: Mapp
     row = by_numpy_name().get(array.dtype.name)
     if row is None or not row.bits:
         raise WeightsError(
-            f"{origin}: tensor {shown(name)} has numpy's type {array.dtype}, which is no ONNX number", code="no-dtype"
+            f"{origin}: tensor {shown(name)} has numpy's type {array.dtype}, which is not a number type of ONNX",
+            code="no-dtype",
         )
     data: BytesLike | None = mappings.range_of(array) if row.native and array.dtype.str[0] != ">" else None
     if data is None:

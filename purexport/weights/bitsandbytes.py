@@ -173,9 +173,9 @@ def _state(item: Stored) -> dict[str, Any]:
     try:
         found = json.loads(item.payload.tobytes().decode())
     except (ValueError, RecursionError):
-        raise _error(item, "is no JSON text") from None
+        raise _error(item, "is not JSON text") from None
     if not isinstance(found, dict):
-        raise _error(item, "is no JSON object")
+        raise _error(item, "is not a JSON object")
     return found
 
 

@@ -64,7 +64,7 @@ def architecture(path: Path) -> str:
     """The architecture that a file says its model is of; empty where it says none. WeightsError for a malformed one."""
     with CheckpointFile(path) as file:
         if not file.start.startswith(MAGIC):
-            raise file.error(f"it is no GGUF file; {_AGAIN}")
+            raise file.error(f"it is not a GGUF file; {_AGAIN}")
         cursor = _Cursor(file)
         _, entries = _counts(cursor)
         found = _metadata(cursor, entries).get(_ARCHITECTURE, "")

@@ -20,7 +20,7 @@ def parsed(file: CheckpointFile, data: bytes, what: str, advice: str) -> dict[st
     except ValueError as error:
         raise file.error(f"{what} is not the JSON of the format: {error}; {advice}") from None
     if not isinstance(found, dict):
-        raise file.error(f"{what} is no JSON object; {advice}")
+        raise file.error(f"{what} is not a JSON object; {advice}")
     return found
 
 

@@ -18,7 +18,7 @@ def read(file: CheckpointFile) -> list[Stored]:
     try:
         model = load(file.path)
     except DecodeError as error:
-        raise file.error(f"it is no ONNX model that can be read: {error}") from None
+        raise file.error(f"it is not a readable ONNX model: {error}") from None
     found: dict[str, Stored] = {}
     for tensor in model.graph.initializer if model.graph is not None else ():
         name = tensor.name

@@ -81,7 +81,7 @@ class Archive:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise self.file.error(f"the name {shown(data)} of a member is no UTF-8") from None
+            raise self.file.error(f"the name {shown(data)} of a member is not UTF-8") from None
 
     def _wide(self, name: str, extra: bytes, numbers: list[int]) -> list[int]:
         """Size, packed size and place of the header; from the zip64 field if they need 64 bits."""

@@ -26,12 +26,12 @@ NO_TYPE = "ONNX has no data type for numpy's "
 
 # a .npy file, as an array or as bytes; what is said of it
 FILES: list[tuple[str, Any, str]] = [
-    ("a record", np.zeros(3, dtype=[("a", "f4"), ("b", "i8")]), "is not that of an array of numbers"),
-    ("objects", np.array([1, "a", None], dtype=object), "is not that of an array of numbers"),
+    ("a record", np.zeros(3, dtype=[("a", "f4"), ("b", "i8")]), "does not describe an array of numbers"),
+    ("objects", np.array([1, "a", None], dtype=object), "does not describe an array of numbers"),
     ("text", np.array(["ab", "c"]), NO_TYPE + "<U2"),
     ("octets", np.array([b"ab", b"c"]), NO_TYPE + "|S2"),
-    ("a date", np.array(["2020-01-01"], dtype="M8[D]"), "is not that of an array of numbers"),
-    ("a duration", np.array([1, 2], dtype="m8[s]"), "is not that of an array of numbers"),
+    ("a date", np.array(["2020-01-01"], dtype="M8[D]"), "does not describe an array of numbers"),
+    ("a duration", np.array([1, 2], dtype="m8[s]"), "does not describe an array of numbers"),
     ("big-endian", np.arange(4, dtype=">f4"), "it is big-endian; write it with array.astype('<f4')"),
     ("big-endian integers", np.arange(4, dtype=">i8"), "it is big-endian; write it with array.astype('<i8')"),
     ("long double", np.arange(4, dtype=np.longdouble), NO_TYPE + "float128"),
@@ -42,9 +42,9 @@ FILES: list[tuple[str, Any, str]] = [
     ("a part of the header", _shaped("(2, 2)")[:30], "its header would have"),
     ("a huge shape", _shaped("(99999999999, 9999)"), "but 0 follow"),
     ("an overflowing shape", _shaped("(9223372036854775807, 4)"), "is negative or overflows 64 bits"),
-    ("a negative shape", _shaped("(-1, 4)"), "is not that of an array of numbers"),
-    ("a shape of truth", _shaped("(True, 4)"), "is not that of an array of numbers"),
-    ("a deep header", _header("(" * 2000), "is not that of an array of numbers"),
+    ("a negative shape", _shaped("(-1, 4)"), "does not describe an array of numbers"),
+    ("a shape of truth", _shaped("(True, 4)"), "does not describe an array of numbers"),
+    ("a deep header", _header("(" * 2000), "does not describe an array of numbers"),
 ]
 
 

@@ -270,5 +270,5 @@ def test_verification_needs_kernels() -> None:
 
 
 def test_a_kind_that_is_none() -> None:
-    with pytest.raises(ValueError, match="operator_export_type='ONNX' is no OperatorExportTypes"):
+    with pytest.raises(ValueError, match="operator_export_type='ONNX' is not an OperatorExportTypes"):
         purexport.export(nn.ReLU(), (X,), operator_export_type="ONNX")

@@ -123,7 +123,7 @@ def test_left_out(config: dict[str, Any], left: dict[str, Any], remark: str) -> 
 
 # (the config, the tensors and the numbers of its checkpoint, what is said)
 SIZES: list[tuple[dict[str, Any], int, int, str]] = [
-    ({"num_hidden_layers": 50000, "hidden_size": 1}, 21, 56000, "50000 layers cannot be those of the checkpoint"),
+    ({"num_hidden_layers": 50000, "hidden_size": 1}, 21, 56000, "50000 layers cannot fit the checkpoint"),
     ({"decoder_layers": 22, "encoder_layers": 40}, 21, 56000, "40 layers cannot .* which has 21 tensors"),
     ({"hidden_size": 10**6, "intermediate_size": 48}, 21, 56000, "a layer of 1000000 times 48 cannot"),
     ({"d_model": 64, "d_ff": 10**8}, 21, 56000, "a layer of 64 times 100000000 cannot .* 56000 numbers"),

@@ -175,7 +175,7 @@ def test_what_a_folder_may_hold(tmp_path: Path) -> None:
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"none")
-    with pytest.raises(WeightsError, match="it is no GGUF file"):
+    with pytest.raises(WeightsError, match="it is not a GGUF file"):
         gguffile.architecture(tmp_path / "m.gguf")
 
 

@@ -223,7 +223,7 @@ def test_llm_points_here(name: str, tmp_path: Path) -> None:
 def test_a_model_for_something_else(tmp_path: Path) -> None:
     model = pretrained.made("BertForSequenceClassification")
     with pytest.raises(
-        ExportError, match="BertForSequenceClassification is no model for fill-mask; give a BertForMask"
+        ExportError, match="BertForSequenceClassification is not a model for fill-mask; give a BertForMask"
     ):
         purexport.pretrained_model(model, tmp_path / "out", "fill-mask")
 

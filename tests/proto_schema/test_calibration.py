@@ -402,7 +402,7 @@ def test_mistakes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_file_that_is_no_array(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.array([{}]), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"a\.npy is no .npz or .npy file of plain arrays: its header .*'\|O'.*write"):
+    with pytest.raises(ValueError, match=r"a\.npy is not an .npz or .npy file of plain arrays: .*'\|O'.*write"):
         quantized(built(ROWS["conv"]), path)
 
 

@@ -216,7 +216,7 @@ def test_new_axes_of_values_that_branches_use() -> None:
                 and compose.add_prefix_graph(parse_graph("g (x) => (y) { px = A(x) y = A() }"), "p", rename_edges=False)
             ),
             ValueError,
-            "with the prefix 'p', names of values would be those of others: px",
+            "with the prefix 'p', names of values would equal other names: px",
         ),
     ],
 )

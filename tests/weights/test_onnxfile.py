@@ -120,7 +120,7 @@ def test_tensors_of_a_loaded_model(tmp_path: Path) -> None:
 
 def test_what_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\x08\x0a\x3a\xff")
-    with pytest.raises(WeightsError, match=r"^m.onnx: it is no ONNX model that can be read: .*truncated"):
+    with pytest.raises(WeightsError, match=r"^m.onnx: it is not a readable ONNX model: .*truncated"):
         open_weights(tmp_path / "m.onnx")
     (tmp_path / "m.onnx").write_bytes(b"\x08\x0a")
     assert len(open_weights(tmp_path / "m.onnx")) == 0

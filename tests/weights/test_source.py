@@ -120,7 +120,7 @@ WRONG: list[tuple[str, Any, Any, type[Exception], str]] = [
         {"a": np.array(["x"])},
         None,
         WeightsError,
-        "the mapping: tensor 'a' has numpy's type <U1, which is no ONNX",
+        "the mapping: tensor 'a' has numpy's type <U1, which is not a number type of ONNX",
     ),
     (
         "objects",

@@ -449,7 +449,7 @@ def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tupl
     """
     if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
         raise UnsupportedForm(
-            "with scales in another shape than that of the norms has no rule; reshape the scales",
+            "with scales in another shape than the norms has no rule; reshape the scales",
             code="form-without-rule",
         )
     norm = norm_except_dim(op, v, 2, dim)
