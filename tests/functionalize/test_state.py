@@ -88,7 +88,9 @@ def test_state_goes_in_and_out(name: str, route: str, opset: int) -> None:
     torch.manual_seed(0)
     model = factory()
     if (factory, route) == (Inner, "export"):  # torch.export drops what an inner module assigns
-        with pytest.raises(purexport.ExportError, match=r"assigns a tensor to its buffer 'state.hidden'.*capture='trace'"):
+        with pytest.raises(
+            purexport.ExportError, match=r"assigns a tensor to its buffer 'state.hidden'.*capture='trace'"
+        ):
             purexport.export(model, args, capture=route, mutated_state="io", opset_version=opset)
         return
     program = exported(model, args, route, mutated_state="io", opset_version=opset, verify=True)
