@@ -340,7 +340,7 @@ def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_was_not_valid_before_is_said_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.onnx").write_bytes(ps.dumps(ps.ModelProto(ir_version=8, graph=ps.GraphProto())))
     assert main(["salvage", str(tmp_path / "a.onnx"), "-o", str(tmp_path / "b.onnx")]) == 0
-    assert "the model is not valid: " in capsys.readouterr().out
+    assert "the new file is not valid: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
