@@ -292,16 +292,16 @@ FAULTS = [
     ),
     _fault(
         "a use that is not counted",
-        "proto_schema/simplification/draft.py",
-        "        self.uses.update(self.outputs)\n",
-        "",
+        "proto_schema/ir/reading.py",
+        "value._uses[node, len(reads)] = None",
+        "value._uses[node, 0] = None",
         "proto_schema/test_simplification.py",
     ),
     _fault(
         "a value that a body still needs is dropped",
-        "proto_schema/simplification/draft.py",
-        "return name not in self.outputs and name not in self.captured",
-        "return name not in self.outputs",
+        "proto_schema/ir/reading.py",
+        "            value._uses[node, len(reads)] = None\n",
+        "            if name in values:\n                value._uses[node, len(reads)] = None\n",
         "proto_schema/test_simplification.py",
     ),
     _fault(

@@ -64,7 +64,7 @@ ANSWERS = [
     ("convert good.onnx --opset 21 --dry-run", 0),
     ("simplify good.onnx --dry-run", 0),
     ("run good.onnx --trace", 0),
-    ("quantize good.onnx --dry-run", 0),
+    ("quantize good.onnx --dry-run", 1),
     ("check bad.onnx --json", 1),
     ("check broken.onnx --parsers", 1),
     ("diff good.onnx good.onnx", 0),

@@ -12,7 +12,6 @@ import torch
 
 from purexport.frontends.dispatch.tensors import Recorded
 
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8)
 _MASKS = (torch.bool, torch.uint8)
 
 
@@ -38,7 +37,7 @@ def _number(item: Any) -> Any:
     kind = type(item)
     if kind is Recorded:
         layout = item.layout_
-        return item.item() if item.free and not layout.sizes and layout.dtype in _WHOLE else item
+        return item.item() if item.free and not layout.sizes and _is_whole(layout.dtype) else item
     if kind is slice:
         return slice(*map(_number, (item.start, item.stop, item.step)))
     return item
@@ -49,3 +48,7 @@ def _axes(item: Any) -> int:
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return item.dim() if isinstance(item, torch.Tensor) and item.dtype in _MASKS else 1
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype in _MASKS)
