@@ -84,9 +84,11 @@ def _in_a_fork(name: str, task: str) -> str:
         os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        said = pipe.read().decode() or f"fails   {name}: the process ended"
-    os.waitpid(process, 0)
-    return said
+        said = pipe.read().decode()
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+        return f"slow    {name}: not done after {SECONDS} s"
+    return said or f"fails   {name}: the process ended"
 
 
 if __name__ == "__main__":

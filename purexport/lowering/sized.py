@@ -120,6 +120,8 @@ class Example(Scope):
         self.source = call.source
         if call.base == "aten::squeeze" and self._shape(call.outputs[0]) is not None:
             call = self._squeeze_as_recorded(call)
+        if call.target == "aten::cross" and call.args.get("dim") is None:
+            call = self._cross_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)
         if call.target == "prim::Scan":
@@ -152,6 +154,16 @@ class Example(Scope):
         if all(isinstance(shape[axis], int) for axis in axes):
             return call
         return replace(call, target="aten::squeeze.dims", args={"self": call.args["self"], "dim": axes})
+
+    def _cross_as_recorded(self, call: Call) -> Call:
+        """A cross product without `dim` is along the first axis that has size 3 in the example, and keeps it."""
+        shape = self._shape(call.args["self"]) or ()
+        for axis, size in enumerate(shape):
+            if size is not None and self.at_example(size) == 3:
+                if isinstance(size, Size):
+                    self.learn(size, 3)
+                return replace(call, args=call.args | {"dim": axis})
+        return call
 
     def _hold_the_number_of_pieces(self, call: Call) -> None:
         """An axis that is unbound has the size of the example: so many pieces were recorded."""

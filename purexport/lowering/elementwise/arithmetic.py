@@ -41,12 +41,12 @@ for _names, _op_type in {
 
 
 def _integers_too(op_type: str, *targets: str) -> None:
-    """A row for an operator of one operand that keeps the dtype of integers."""
+    """A row for an operator of one operand that keeps the dtype of integers; a trace also calls it with a number."""
 
     def rule(op: Emitter, self: Value) -> Value:
         return widened(op, op_type, self)
 
-    add(Rule(rule, ("self",)), *targets)
+    add(Rule(rule, ("self",), ("self",)), *targets)
 
 
 _integers_too("Abs", "aten::abs", "aten::absolute")

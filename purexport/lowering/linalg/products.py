@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
@@ -212,8 +213,10 @@ def cross(op: Emitter, self: Value, other: Value, dim: int | None = None) -> Val
 
     Without `dim` it is the first axis of size 3.
     """
-    axis = (op.result.shape or ()).index(3) - len(op.result.shape or ()) if dim is None else dim
-    return linalg_cross(op, self, other, axis)
+    sizes = self.shape or ()
+    if dim is None and 3 not in sizes:
+        raise UnsupportedForm("has no axis whose size is known to be 3; give dim", code="value-not-known")
+    return linalg_cross(op, self, other, sizes.index(3) if dim is None else dim)
 
 
 @lower("aten::linalg_cross", promote="self other")

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tests.harness import Row, f32
+from tests.harness import Row, check_export, f32
 from tests.row_plans import Plan, row_params, run_row
 
 FEW = (9, 13, 20)
@@ -60,3 +60,14 @@ ROWS = [
 @pytest.mark.parametrize(("row", "plan"), row_params(ROWS))
 def test_row(row: Row, plan: Plan) -> None:
     run_row(row, plan)
+
+
+def test_abs_of_a_number_in_a_trace() -> None:
+    """The axis becomes static, with a warning, and the rule gets a number instead of a tensor."""
+    with pytest.warns(UserWarning, match="axis 'rows' was declared dynamic, but the model fixes it"):
+        check_export(
+            lambda x: x * abs(-(x.shape[0] * 0.5)) + math.sqrt(x.shape[0]),
+            (torch.randn(5, 3),),
+            opset=20,
+            dynamic_axes={"x0": {0: "rows"}},
+        )

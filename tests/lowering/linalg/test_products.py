@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f16, f32, f64, i8, i32, i64, layer, values
+from tests.harness import Row, check_export, f16, f32, f64, i8, i32, i64, layer, values
 from tests.row_plans import Plan, row_params, run_row
 
 aten = torch.ops.aten
@@ -102,6 +102,8 @@ VECTORS = [
     Row("trace-any-size", lambda x: x.trace(), f32(3, 4), dynamic={0: {0: "n", 1: "m"}}),
     Row("cross", lambda a, b: torch.linalg.cross(a, b), f32(2, 3), f32(1, 3), dynamic={0: {0: "n"}}),
     Row("cross-first-of-size-3", lambda a, b: torch.cross(a, b), f32(2, 3, 3), f32(2, 3, 3)),
+    Row("cross-of-any-batch", lambda a, b: torch.cross(a, b), f32(2, 3), f32(2, 3), dynamic="batch", every=(0, 1)),
+    Row("cross-of-any-batch", lambda a, b: torch.cross(a, b), f32(2, 3), f32(2, 3), dynamic="batch", every=(0, 1)),
     Row("cross-dim", lambda a, b: torch.cross(a, b, dim=0), f32(3, 2), f32(3, 2)),
     Row("cross-integers", lambda a, b: torch.linalg.cross(a, b), i64(2, 3), i64(2, 3)),
     Row("cosine", lambda a, b: functional.cosine_similarity(a, b), f32(2, 3), f32(2, 3), dynamic="batch"),
@@ -129,3 +131,14 @@ VECTORS = [
 @pytest.mark.parametrize(("row", "plan"), row_params([*PRODUCTS, *ADDED, *VECTORS]))
 def test_row(row: Row, plan: Plan) -> None:
     run_row(row, plan)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 3)])
+def test_cross_keeps_the_axis_of_the_example(shape: tuple[int, int]) -> None:
+    """Without `dim`, torch looks for an axis of size 3.  If the one of the example is dynamic, it becomes static."""
+    inputs = torch.randn(shape), torch.randn(shape)
+    with pytest.warns(UserWarning, match="axis 'n' was declared dynamic, but the model fixes it at 3"):
+        program = check_export(
+            lambda a, b: torch.cross(a, b), inputs, opset=20, dynamic_axes={"x0": {0: "n"}, "x1": {0: "n"}}
+        )
+    assert [dim.dim_value for dim in program.model_proto.graph.input[0].type.tensor_type.shape.dim] == list(shape)
