@@ -238,7 +238,7 @@ FILES: dict[str, tuple[bytes, str]] = {
         _header("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,), }"),
         "asks for 17179869184 bytes of data, and 0 follow",
     ),
-    "a header that is code": (_header("{'descr': __import__('os')}"), "not that of an array of numbers"),
+    "a header that is code": (_header("{'descr': __import__('os')}"), "does not describe an array of numbers"),
     "too many axes": (
         _header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 40}), }}", b"1234"),
         "has 40 axes",

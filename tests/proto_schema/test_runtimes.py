@@ -38,7 +38,7 @@ def test_a_version_stands_for_the_newest_release_that_is_not_newer() -> None:
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [("1.3", "are not known; known are those of 1.17.3 to"), ("9.0", "are not known"), ("new", "is not a version")],
+    [("1.3", "are not known; the known versions are 1.17.3 to"), ("9.0", "are not known"), ("new", "is not a version")],
 )
 def test_versions_that_are_not_known(version: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -103,7 +103,6 @@ VECTORS = [
     Row("cross", lambda a, b: torch.linalg.cross(a, b), f32(2, 3), f32(1, 3), dynamic={0: {0: "n"}}),
     Row("cross-first-of-size-3", lambda a, b: torch.cross(a, b), f32(2, 3, 3), f32(2, 3, 3)),
     Row("cross-of-any-batch", lambda a, b: torch.cross(a, b), f32(2, 3), f32(2, 3), dynamic="batch", every=(0, 1)),
-    Row("cross-of-any-batch", lambda a, b: torch.cross(a, b), f32(2, 3), f32(2, 3), dynamic="batch", every=(0, 1)),
     Row("cross-dim", lambda a, b: torch.cross(a, b, dim=0), f32(3, 2), f32(3, 2)),
     Row("cross-integers", lambda a, b: torch.linalg.cross(a, b), i64(2, 3), i64(2, 3)),
     Row("cosine", lambda a, b: functional.cosine_similarity(a, b), f32(2, 3), f32(2, 3), dynamic="batch"),
