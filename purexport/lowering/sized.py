@@ -162,7 +162,7 @@ class Example(Scope):
             if size is not None and self.at_example(size) == 3:
                 if isinstance(size, Size):
                     self.learn(size, 3)
-                return replace(call, args=call.args | {"dim": axis})
+                return replace(call, args={**call.args, "dim": axis})
         return call
 
     def _hold_the_number_of_pieces(self, call: Call) -> None:
