@@ -8,14 +8,14 @@ Nothing stays blank: where a size follows from nothing, it gets a name of its ow
 
 from __future__ import annotations
 
-import copy
 import os
 
 from proto_schema.budget import BudgetLike
 from proto_schema.collection import paused_collection
+from proto_schema.graphs.sharing import sharing
 from proto_schema.inference.alone import infer_function_output_types, infer_node_outputs
 from proto_schema.inference.walk import InferenceError, Walk
-from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 
 __all__ = [
     "InferenceError",
@@ -65,7 +65,7 @@ def infer_with_problems(
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
     else:
-        model = _sharing(model)
+        model = sharing(model)
     walk = Walk(model, strict=strict_mode, check=check_type, propagate=data_prop, defaults=use_defaults, budget=budget)
     with paused_collection():
         walk.run()
@@ -94,28 +94,3 @@ def save_inferred(
     external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)
     beside = os.path.dirname(os.path.abspath(source)) == os.path.dirname(os.path.abspath(target))
     save(model, target, external_data="reference" if external and beside else None, overwrite=overwrite)
-
-
-def _sharing(model: ModelProto) -> ModelProto:
-    """A copy that shares with the model all that inference does not change."""
-    made = copy.copy(model)
-    if made.graph is not None:
-        made.graph = _graph(made.graph)
-    return made
-
-
-def _graph(graph: GraphProto) -> GraphProto:
-    made = copy.copy(graph)
-    made.output = [copy.copy(item) for item in graph.output]
-    made.value_info = [copy.copy(item) for item in graph.value_info]
-    made.node = [_node(node) if any(item.g is not None for item in node.attribute) else node for node in graph.node]
-    return made
-
-
-def _node(node: NodeProto) -> NodeProto:
-    made = copy.copy(node)
-    made.attribute = [copy.copy(item) for item in node.attribute]
-    for item in made.attribute:
-        if item.g is not None:
-            item.g = _graph(item.g)
-    return made

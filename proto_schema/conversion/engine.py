@@ -29,11 +29,12 @@ from proto_schema.conversion.messages import attribute_of, note_uses, note_uses_
 from proto_schema.conversion.writer import Writer
 from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.calls import callee, function_id
+from proto_schema.graphs.sharing import sharing
 from proto_schema.inference import rows as inference
 from proto_schema.inference.site import ABSENT, Misfit, Site
 from proto_schema.inference.types import Tensor, Type, from_proto
 from proto_schema.inference.walk import Values, stored_content
-from proto_schema.ir.inferred import Recorder, frame_type, opset_of, sharing
+from proto_schema.ir.inferred import Recorder, frame_type, opset_of
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
 

@@ -6,7 +6,6 @@ inferred once for each kind of call; what all calls have in common is known of i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -110,30 +109,3 @@ def common(one: Type | None, other: Type | None) -> Type | None:
 def opset_of(imports: Sequence[Any], domain: str) -> int:
     """The version that a model or function imports of a domain, 0 where it imports none."""
     return next((item.version or 0 for item in imports if operators.canonical(item.domain or "") == domain), 0)
-
-
-def sharing(model: ModelProto) -> ModelProto:
-    """A copy that shares with the model all that neither inference nor conversion changes."""
-    made = copy.copy(model)
-    if made.graph is not None:
-        made.graph = _graph(made.graph)
-    made.functions = [copy.copy(item) for item in model.functions]
-    return made
-
-
-def _graph(graph: GraphProto) -> GraphProto:
-    made = copy.copy(graph)
-    made.output = [copy.copy(item) for item in graph.output]
-    made.initializer = list(graph.initializer)
-    made.value_info = [copy.copy(item) for item in graph.value_info]
-    made.node = [_node(node) if any(item.g is not None for item in node.attribute) else node for node in graph.node]
-    return made
-
-
-def _node(node: NodeProto) -> NodeProto:
-    made = copy.copy(node)
-    made.attribute = [copy.copy(item) for item in node.attribute]
-    for item in made.attribute:
-        if item.g is not None:
-            item.g = _graph(item.g)
-    return made

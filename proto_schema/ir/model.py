@@ -8,10 +8,11 @@ from typing import Any
 
 from proto_schema.collection import paused_collection
 from proto_schema.graphs.names import Unique
+from proto_schema.graphs.sharing import sharing
 from proto_schema.inference.walk import Values
 from proto_schema.ir.functions import Function
 from proto_schema.ir.graph import Graph
-from proto_schema.ir.inferred import Recorder, frame_type, sharing
+from proto_schema.ir.inferred import Recorder, frame_type
 from proto_schema.ir.naming import names_in
 from proto_schema.ir.reading import read_function, read_graph
 from proto_schema.ir.writing import with_opsets, write_function, write_graph

@@ -16,9 +16,10 @@ import numpy as np
 
 from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.dims import known_size
+from proto_schema.graphs.sharing import sharing
 from proto_schema.inference.types import Tensor
 from proto_schema.inference.walk import InferenceError
-from proto_schema.ir.inferred import Recorder, sharing
+from proto_schema.ir.inferred import Recorder
 from proto_schema.onnx import GraphProto, ModelProto, TensorShapeProto, TypeProto, ValueInfoProto
 from proto_schema.sizes import Dim, Size
 
