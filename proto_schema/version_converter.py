@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from proto_schema.conversion.drafts import ConversionError, Refusal, listed
+from proto_schema.conversion.errors import ConversionError, Refusal
 from proto_schema.conversion.ir import convert_ir, imports_of
 from proto_schema.onnx import GraphProto, ModelProto, OperatorSetIdProto, TensorProto
 
@@ -63,7 +63,6 @@ def convert_version(
 
 
 def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
-    from proto_schema.conversion.complete import lacking
     from proto_schema.conversion.engine import Engine
     from proto_schema.conversion.inlining import Inliner
 
@@ -76,13 +75,10 @@ def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
     nodes = (model.graph or GraphProto()).node
     if not source and not domain and any(not node.domain for node in nodes):
         raise ConversionError("the model has nodes of ai.onnx, and imports no opset of it: nothing to convert from")
-    incomplete = lacking(model, domain)
-    if incomplete:
-        raise ConversionError(f"the model is not complete: {listed(incomplete)}", incomplete)
     while True:
         engine: Engine = Engine(model, target, domain)
         made, outside = engine.run()
-        if not outside:
+        if made is not None:
             return made
         model = Inliner(model, outside, engine.taken).model(model)
 

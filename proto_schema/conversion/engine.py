@@ -1,41 +1,42 @@
 """Conversion of a model: every node goes to the target, one change of its operator after another.
 
-Strategy: one inference over the model says what is known of every value (`recorded`). Then each node is looked at once,
-in the order of the graph. Where its operator did not change and takes the node's types, the node's message itself goes
-into the result. Otherwise the rows of the changes are applied. What a row writes is converted at once in its turn.
-Graphs inside of nodes are converted before their nodes, and functions before the graph. A function whose conversion
-depends on its calls is written out at these, and the conversion begins anew.
+Strategy: one inference over the model says what is known of every value. Then each node is looked at once, in the order
+of the graph. Where its operator did not change and takes the node's types, it stays. Otherwise the rows of the changes
+are applied. What a row writes is converted at once in its turn. Graphs inside of nodes are converted before their
+nodes, and functions before the graph. A function whose conversion depends on its calls is written out at these, and the
+conversion begins anew.
 
-Invariants: names of values that were there before stay, and no name is made twice. Tensors are shared, never copied.
-All nodes that cannot be converted are in one error.
+Invariants: values that were there before stay, with their names, and no name is made twice. Tensors are shared, never
+copied. All nodes that cannot be converted are in one error.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from proto_schema import operators
-from proto_schema.attributes import make_attribute
 from proto_schema.conversion import narrowing, rows, steps
-from proto_schema.conversion.drafts import ConversionError, Draft, ParameterError, Refusal, RefusedError, Value, listed
-from proto_schema.conversion.messages import attribute_of, note_uses, note_uses_of, plain_value, remove, rename
+from proto_schema.conversion.complete import lacking
+from proto_schema.conversion.errors import ConversionError, ParameterError, Refusal, RefusedError, listed
+from proto_schema.conversion.versioned import VersionedNode, set_attributes, trimmed
 from proto_schema.conversion.writer import Writer
 from proto_schema.dtypes import DTYPES
-from proto_schema.graphs.calls import callee, function_id
-from proto_schema.graphs.sharing import sharing
+from proto_schema.errors import CheckError
+from proto_schema.graphs.calls import FunctionId, callee, function_id
 from proto_schema.inference import rows as inference
 from proto_schema.inference.site import ABSENT, Misfit, Site
-from proto_schema.inference.types import Tensor, Type, from_proto
-from proto_schema.inference.walk import Values, stored_content
-from proto_schema.ir.inferred import Recorder, frame_type, opset_of
-from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from proto_schema.inference.types import Tensor, Type
+from proto_schema.inference.walk import stored_content
+from proto_schema.ir import Function, Graph, Node, Value, from_message
+from proto_schema.ir.model import infer_by
+from proto_schema.ir.naming import names_in
+from proto_schema.onnx import ModelProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
 
 _NO_INPUTS = 4
@@ -49,72 +50,77 @@ DEEPEST = 200
 """Changes inside of changes: more is a row that goes round in circles."""
 
 
-class Frame:
-    """One graph that is being converted: what is known of its values, and the nodes of the result."""
+class _Place:
+    """Where nodes are written: a graph, the node behind which the next one comes, and what was written here."""
 
-    def __init__(self, known: Sequence[Values], outer: Frame | None) -> None:
-        self.known = known
+    def __init__(self, graph: Graph, outer: _Place | None, *, is_read: bool) -> None:
+        """`is_read`: the graph is one of the file, which may hold tensors."""
+        self.graph = graph
         self.outer = outer
-        self.types: dict[str, Type | None] = {}
-        self.held: dict[str, TensorProto] = {}
-        self.nodes: list[NodeProto] = []
-        self.made: set[str] = set()
+        self.holds_tensors = is_read and not isinstance(graph, Function)
+        self.last: Node | None = None
+        self.written: list[Node] = []
         self.constants: dict[tuple[Any, ...], Value] = {}
-        self.tensors: list[TensorProto] | None = None
-        """Initializers of the result, where the frame is a graph: what a Constant of the target cannot hold."""
-        self.outputs: set[str] = set()
+
+    def add(self, node: Node) -> None:
+        """The node comes next."""
+        if node.graph is not self.graph:
+            self.graph.nodes.insert_after(self.last, node)
+        self.last = node
+        self.written.append(node)
 
 
 class Engine:
     """One conversion of one model in one domain."""
 
     def __init__(self, model: ModelProto, target: int, domain: str = "") -> None:
-        self.model = sharing(model)
+        """Raises ConversionError for a model that is not complete."""
         self.target = target
         self.domain = domain
         self.newest = operators.newest_opset(domain)
-        self.walk = Recorder(self.model)
-        self.walk.run()
-        self.taken = self.walk.names_of_values()
+        try:
+            self.model = from_message(model)
+        except CheckError as error:
+            raise ConversionError(f"the model is not valid: {error}") from error
+        incomplete = lacking(self.model, domain)
+        if incomplete:
+            raise ConversionError(f"the model is not complete: {listed(incomplete)}", incomplete)
+        walk = infer_by(self.model, model)
+        self.scope, self.functions = walk.scope, walk.functions
         self.count = 0
         self.depth = 0
-        self.frame: Frame = Frame((), None)
+        self.held: dict[Value, Tensor] = {}
         self.refusals: list[Refusal] = []
-        self.dropped: set[str] = set()
+        self.dropped: dict[Value, None] = {}
         self.function: str = ""
-        self.outside: set[tuple[str, str, str]] = set()
+        self.place = _Place(self.model.graph, None, is_read=True)
+        self.ir_version = model.ir_version
 
     # -- the model
 
-    def run(self) -> tuple[ModelProto, set[tuple[str, str, str]]]:
-        """The converted model, and the functions that must be written out first, where there are any."""
-        made = self.model
-        functions = []
-        for function in made.functions:
-            converted = self._function(function)
-            if converted is not None:
-                functions.append(converted)
-        if self.outside:
-            return made, self.outside
-        made.functions = functions
-        if made.graph is not None:
-            made.graph = self.graph(made.graph, None, opset_of(made.opset_import, self.domain))
+    def run(self) -> tuple[ModelProto | None, set[FunctionId]]:
+        """The converted model; None and the functions that must be written out first, where there are any."""
+        model = self.model
+        functions = zip(model.functions, model.message.functions, strict=True)
+        outside = {function_id(message) for item, message in functions if not self._convert_function(item)}
+        if outside:
+            return None, outside
+        self.refusals = []
+        self.graph(model.graph, None, next((model.opsets[name] for name in self._named(model.opsets)), 0))
         if self.refusals:
             raise self._error()
-        if made.graph is not None:
-            self._clean(made)
-        self._declare(made)
+        self._clean()
+        self._declare(model.opsets)
+        made = model.to_message()
+        made.ir_version = self.ir_version
         return made, set()
 
-    def _declare(self, holder: Any) -> None:
-        """Write the target into the opset imports of a model or function."""
-        found = []
-        for item in holder.opset_import:
-            changed = copy.copy(item)
-            if operators.canonical(item.domain or "") == self.domain:
-                changed.version = self.target
-            found.append(changed)
-        holder.opset_import = found
+    def _named(self, opsets: Mapping[str, int]) -> list[str]:
+        """The names by which the domain is imported."""
+        return [name for name in opsets if operators.canonical(name) == self.domain]
+
+    def _declare(self, opsets: dict[str, int]) -> None:
+        opsets.update(dict.fromkeys(self._named(opsets), self.target))
 
     def _error(self) -> ConversionError:
         known = [item.needs for item in self.refusals]
@@ -125,144 +131,85 @@ class Engine:
         error.needs = max(known) if all(known) else 0
         return error
 
-    def _function(self, function: FunctionProto) -> FunctionProto | None:
-        key = function_id(function)
-        imported = opset_of(function.opset_import, self.domain)
+    def _convert_function(self, function: Function) -> bool:
+        """Convert a function; False for one whose conversion depends on its calls."""
+        imported = next((function.opsets[name] for name in self._named(function.opsets)), 0)
         if not imported:
-            return function
-        made = copy.copy(function)
-        self.function = key[1]
-        before = len(self.refusals)
-        frame = Frame(self.walk.kept.get(id(function.node), ()), None)
+            return True
+        self.function, self.refusals = function.name, []
         try:
-            with self._in(frame):
-                for node in function.node:
-                    self.node(node, imported)
+            self.graph(function, None, imported)
         except ParameterError:
-            self.outside.add(key)
-            return None
+            return False
         finally:
             self.function = ""
-        if len(self.refusals) > before:
-            del self.refusals[before:]
-            self.outside.add(key)
-            return None
-        made.node = self._alive(frame.nodes, set(function.output))
-        self._declare(made)
-        return made
+        if self.refusals:
+            return False
+        self._declare(function.opsets)
+        return True
 
     # -- graphs
 
     @contextmanager
-    def _in(self, frame: Frame) -> Iterator[Frame]:
-        before, self.frame = self.frame, frame
+    def _at(self, place: _Place) -> Iterator[None]:
+        before, self.place = self.place, place
         try:
-            yield frame
+            yield
         finally:
-            self.frame = before
+            self.place = before
 
     @contextmanager
-    def inside(self) -> Iterator[Frame]:
+    def inside(self) -> Iterator[Graph]:
         """A graph that a row writes."""
-        with self._in(Frame((), self.frame)) as frame:
-            yield frame
+        graph = Graph()
+        with self._at(_Place(graph, self.place, is_read=False)):
+            yield graph
 
-    def graph(self, graph: GraphProto, outer: Frame | None, opset: int) -> GraphProto:
-        """The graph with its nodes converted. What cannot be goes to `refusals`."""
-        frame = Frame(self.walk.kept.get(id(graph.node), ()), outer)
-        inputs = {item.name for item in graph.input} if (self.model.ir_version or 0) >= 4 else set()
-        frame.held = {item.name or "": item for item in graph.initializer if item.name not in inputs}
-        frame.tensors, frame.outputs = [], {item.name or "" for item in graph.output}
-        with self._in(frame):
-            for node in graph.node:
-                self.node(node, opset)
-        made = copy.copy(graph)
-        made.node = frame.nodes
-        if frame.tensors:
-            made.initializer = [*graph.initializer, *frame.tensors]
-            self.model.ir_version = max(self.model.ir_version or 0, _NO_INPUTS)
-        return made
+    def graph(self, graph: Graph, outer: _Place | None, opset: int) -> None:
+        """Convert the nodes of a graph of the file. What cannot be goes to `refusals`."""
+        with self._at(_Place(graph, outer, is_read=True)):
+            for node in list(graph.nodes):
+                assert node.message is not None  # it was read from a file
+                self.node(node, node.message, opset)
 
-    def node(self, node: NodeProto, opset: int) -> None:
+    def node(self, node: Node, message: NodeProto, opset: int) -> None:
         """Convert one node of the file."""
-        key = callee(node)
-        node = self._with_graphs(node, opset)
-        domain = operators.canonical(node.domain or "")
-        if key in self.walk.functions or domain != self.domain:
-            self.frame.nodes.append(node)
+        for body in node.bodies:
+            self.graph(body, self.place, opset)
+        key = callee(message)
+        if key in self.functions or operators.canonical(node.domain) != self.domain:
+            self.place.add(node)
             return
-        schema = operators.schema(key[1], opset, domain)
-        if schema is None:
-            self._refuse(node, RefusedError(f"opset {opset} has no operator {key[1]!r}"))
-            return
+        schema = operators.schema(node.op_type, opset, self.domain)
+        inputs = node.inputs
         try:
-            draft = self._draft(node, schema)
-            if key[1] == "Constant":
-                self._hold(node)
-            self.place(draft, opset)
-        except ParameterError as error:
-            if self.function:
-                raise
-            self._refuse(node, error)
+            if schema is None:
+                raise RefusedError(f"opset {opset} has no operator {node.op_type!r}")
+            self.convert(VersionedNode(node, schema), opset)
         except RefusedError as error:
-            self._refuse(node, error)
-
-    def _refuse(self, node: NodeProto, error: RefusedError) -> None:
-        name = (
-            f"node {node.name!r} ({node.op_type})" if node.name else f"the {node.op_type} that makes {node.output[:1]}"
-        )
-        self.refusals.append(Refusal(name, error.reason, error.needs))
-
-    def _with_graphs(self, node: NodeProto, opset: int) -> NodeProto:
-        if not any(item.g is not None for item in node.attribute):
-            return node
-        made = copy.copy(node)
-        made.attribute = [copy.copy(item) for item in node.attribute]
-        for item in made.attribute:
-            if item.g is not None:
-                item.g = self.graph(item.g, self.frame, opset)
-        return made
-
-    def _draft(self, node: NodeProto, schema: OpSchema) -> Draft:
-        inputs = [self.value(name) if name else None for name in node.input]
-        outputs = list(node.output)
-        types = [self.type_of(name) if name else None for name in outputs]
-        attributes = {item.name or "": item for item in node.attribute}
-        return Draft(schema, inputs, dict(attributes), outputs, types, node)
-
-    def _hold(self, node: NodeProto) -> None:
-        """Remember what a Constant of the file holds."""
-        for item in node.attribute:
-            if item.name == "value" and item.t is not None:
-                self.frame.held[node.output[0]] = item.t
+            if self.function and isinstance(error, ParameterError):
+                raise
+            title = f"node {message.name!r}" if message.name else "the"
+            title += f" ({message.op_type})" if message.name else f" {message.op_type} that makes {message.output[:1]}"
+            self.refusals.append(Refusal(title, error.reason, error.needs))
+        left = node.inputs
+        self.dropped.update(dict.fromkeys(value for value in inputs if value is not None and value not in left))
 
     # -- values
 
-    def value(self, name: str) -> Value:
-        """What is known of a name."""
-        return Value(name, self.type_of(name), self._held(name))
+    def type_of(self, value: Value) -> Type | None:
+        """What is known of a value, with the elements of a small tensor of the file."""
+        held = value.constant
+        if held is None:
+            return value.type
+        if value not in self.held:
+            self.held[value] = _tensor_type(held)
+        return self.held[value]
 
-    def type_of(self, name: str) -> Type | None:
-        """The type of a name in the graph that is being converted, or in those around it."""
-        frame: Frame | None = self.frame
-        while frame is not None:
-            if name in frame.types:
-                return frame.types[name]
-            found = frame_type(frame.known, name) if frame.known else None  # it looks into the graphs around, too
-            if found is not None:
-                return found
-            frame = frame.outer
-        return None
-
-    def _held(self, name: str) -> TensorProto | None:
-        frame: Frame | None = self.frame
-        while frame is not None:
-            if name in frame.held:
-                return frame.held[name]
-            if name in frame.types or any(name in item.types for item in frame.known):
-                return None  # a value of this graph, which hides one of the same name outside
-            frame = frame.outer
-        return None
+    @cached_property
+    def taken(self) -> set[str]:
+        """All names of values and nodes."""
+        return {name for graph in (self.model.graph, *self.model.functions) for name in names_in(graph)}
 
     def fresh(self, base: str) -> str:
         """A name that nothing has."""
@@ -294,32 +241,30 @@ class Engine:
             tuple(tensor.dims),
             array.tobytes() if array.dtype.kind != "O" else str(array.tolist()),
         )
-        known = self.frame.constants.get(key)
-        if known is not None:
-            return known
-        made = self._initializer(tensor) or self.write("Constant", "", None, [], {"value": tensor}, 1)[0]
-        content = stored_content(tensor, tuple(tensor.dims)) if tensor.data_type != TensorProto.STRING else None
-        held = Value(made.name, Tensor(tensor.data_type or 0, tuple(tensor.dims), content), tensor)
-        self.frame.types[made.name] = held.type
-        self.frame.held[made.name] = tensor
-        self.dropped.add(made.name)
-        self.frame.constants[key] = held
-        return held
+        constants = self.place.constants
+        if key not in constants:
+            value = self._initializer(tensor)
+            if value is None:
+                value = self.write("Constant", "", None, [], {"value": tensor}, 1)[0]
+                value.learn(_tensor_type(tensor))
+            constants[key] = value
+            self.dropped[value] = None
+        return constants[key]
 
-    def _initializer(self, tensor: TensorProto, name: str = "") -> Value | None:
-        """The constant as an initializer, where a Constant of the target cannot hold its type and a graph can."""
+    def _initializer(self, tensor: TensorProto, value: Value | None = None) -> Value | None:
+        """The constant as an initializer, where a Constant of the target cannot hold its type and a graph can.
+
+        `value` is what a Constant of the file makes.
+        """
         if self.domain or self.target >= _ANY_CONSTANT or tensor.data_type not in _NEW_CONSTANTS:
             return None
-        frame: Frame | None = self.frame
-        while frame is not None and frame.tensors is None:
-            frame = frame.outer  # a graph that a row writes sees those around it
-        if frame is None or frame.tensors is None or name in frame.outputs:
+        place: _Place | None = self.place
+        while place is not None and not place.holds_tensors:
+            place = place.outer  # a graph that a row writes sees those around it
+        if place is None or value in place.graph.outputs:
             return None
-        made = copy.copy(tensor)
-        made.name = name or self.fresh("Constant_value")
-        frame.tensors.append(made)
-        frame.made.add(made.name)
-        return Value(made.name, Tensor(made.data_type or 0, tuple(made.dims)))
+        self.ir_version = max(self.ir_version or 0, _NO_INPUTS)
+        return place.graph.add_initializer(tensor, "" if value is not None else self.fresh("Constant_value"), value)
 
     # -- what rows write
 
@@ -338,243 +283,198 @@ class Engine:
         schema = operators.schema(op_type, opset, domain)
         if schema is None:
             raise TypeError(f"opset {opset} has no operator {op_type!r}")
-        while inputs and inputs[-1] is None:
-            inputs.pop()
-        kept = {name: value for name, value in attributes.items() if value is not None}
-        if types is None:
-            types = self._inferred(schema, inputs, kept, outputs)
-        names = [
-            self.fresh(f"{op_type}_{schema.outputs[min(place, len(schema.outputs) - 1)].name}")
-            for place in range(outputs)
-        ]
-        for name, type_ in zip(names, types, strict=True):
-            self.frame.types[name] = type_
-        self.frame.made.update(names)
-        draft = Draft(schema, inputs, kept, names, list(types), None, changed=True)
-        if domain == self.domain:
-            self.place(draft, opset)
-        else:
-            self._append(draft, schema)
-        return [Value(name, self.frame.types.get(name)) for name in names]
+        made = [Value() for _ in range(outputs)]
+        node = Node(op_type, trimmed(inputs), outputs=made, domain=domain)
+        set_attributes(node, attributes)
+        for place, type_ in enumerate(self._inferred(node, schema) if types is None else types):
+            formal = schema.outputs[min(place, len(schema.outputs) - 1)]
+            made[place].name = self.fresh(f"{op_type}_{formal.name}")
+            made[place].learn(type_)
+        self._convert_written(node, schema, opset)
+        return made
 
-    def _inferred(
-        self, schema: OpSchema, inputs: Sequence[Value | None], attributes: Mapping[str, Any], outputs: int
-    ) -> list[Type | None]:
-        given = [ABSENT if item is None else item.type for item in inputs]
-        values = {name: plain_value(value) for name, value in attributes.items()}
+    def _convert_written(self, node: Node, schema: OpSchema, opset: int) -> None:
+        if schema.domain == self.domain:
+            self.convert(VersionedNode(node, schema), opset)
+        else:
+            self.place.add(node)
+
+    def _inferred(self, node: Node, schema: OpSchema) -> list[Type | None]:
+        given = [ABSENT if value is None else self.type_of(value) for value in node.inputs]
         try:
-            return inference.infer(Site(schema, given, values, outputs, self.walk.scope))
+            return inference.infer(Site(schema, given, dict(node.attributes), len(node.outputs), self.scope))
         except Misfit as problem:
             raise RefusedError(f"it is written with {schema.name}, where {problem}") from None
 
-    def inlined(self, graph: GraphProto, items: Sequence[Value]) -> list[Value]:
-        """The nodes of a graph that is converted already, in the current one, on values for its inputs."""
-        names = {item.name or "": value.name for item, value in zip(graph.input, items, strict=True)}
-        for tensor in graph.initializer:
-            name = names[tensor.name or ""] = self.fresh(tensor.name or "held")
-            if self._initializer(tensor, name) is None:
-                value = make_attribute("value", tensor)
-                self.frame.nodes.append(NodeProto(op_type="Constant", output=[name], attribute=[value]))
-        for node in graph.node:
-            made = copy.deepcopy(node)
-            for name in node.output:
-                if name:
-                    names[name] = self.fresh(name)
-                    self.frame.made.add(names[name])
-            rename(made, names)
-            self.frame.nodes.append(made)
-        found = []
-        for item in graph.output:
-            type_ = from_proto(item.type, lambda _: self.walk.scope.fresh())
-            name = names.get(item.name or "", item.name or "")
-            self.frame.types[name] = type_
-            found.append(Value(name, type_))
-        return found
+    def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]:
+        """The nodes of a body that is converted already move into the current graph, on values for its inputs."""
+        for value, item in zip(graph.inputs, items, strict=True):
+            value.replace_uses(item)
+        for value in graph.initializers:
+            held, name = value.tensor, self.fresh(value.name or "held")
+            made = self._initializer(held) if isinstance(held, TensorProto) else None
+            if made is None:
+                node = Node("Constant", attributes={"value": held})
+                self.place.add(node)
+                made = node.output
+            made.name = name
+            value.replace_uses(made)
+        for node in list(graph.nodes):
+            for output in node.outputs:
+                if output is not None:
+                    output.name, output.declared = self.fresh(output.name), None
+            self.place.add(node)
+        return list(graph.outputs)
 
     # -- one node through its changes
 
-    def place(self, draft: Draft, opset: int) -> None:
-        """Convert a node that has the form of `opset`, and write it. Raises RefusedError."""
+    def convert(self, node: VersionedNode, opset: int) -> None:
+        """Convert a node that has the form of `opset`, and put it in its place. Raises RefusedError."""
         self.depth += 1
         if self.depth > DEEPEST:
-            raise RefusedError(f"the rows of {draft.schema.name} go round in circles")
+            raise RefusedError(f"the rows of {node.schema.name} go round in circles")
         try:
-            self._place(draft, opset)
+            self._convert(node, opset)
         finally:
             self.depth -= 1
 
-    def _place(self, draft: Draft, opset: int) -> None:
+    def _convert(self, node: VersionedNode, opset: int) -> None:
         upward = self.target > opset
-        name = draft.schema.name
+        name = node.schema.name
         for version in steps.changes(self.domain, name, opset, self.target):
             try:
                 row = rows.find(self.domain, name, version, upward)
-                mark = len(self.frame.nodes)
-                made = row(draft, Writer(self, self.domain)) if row is not None else None
-                if made is not None and not isinstance(made, Draft):
-                    self._bind(draft, [made] if isinstance(made, Value) else list(made), mark)
+                mark = len(self.place.written)
+                made = row(node, Writer(self, self.domain)) if row is not None else None
+                if made is not None and not isinstance(made, VersionedNode):
+                    self._bind(node, [made] if isinstance(made, Value) else list(made), mark)
                     return
-                if made is not None:
-                    self._note(draft, made)
-                    draft = made
                 at = version if upward else version - 1
-                into = operators.schema(draft.schema.name, at, self.domain)
-                if draft.schema.name != name:
+                into = operators.schema(node.node.op_type, at, self.domain)
+                if node.node.op_type != name:
                     if into is None:
-                        raise RefusedError(f"opset {at} has no operator {draft.schema.name!r}")
-                    draft.schema = into
-                    self.place(draft, at)
+                        raise RefusedError(f"opset {at} has no operator {node.node.op_type!r}")
+                    self.convert(VersionedNode(node.node, into), at)
                     return
                 if into is None:
                     raise RefusedError(f"the operator {name} does not exist before opset {version}")
                 if into.deprecated:
                     raise RefusedError(f"the operator {name} was withdrawn in opset {at}")
-                draft = self._fit(draft, into, at)
+                steps.fit(node, into, at)
             except RefusedError as error:
                 error.needs = error.needs or (0 if upward else version)
                 raise
         schema = operators.schema(name, self.target, self.domain)
         assert schema is not None  # each change was left or reached
-        self._finish(draft, schema, opset)
+        self._finish(VersionedNode(node.node, schema), opset)
 
-    def _fit(self, draft: Draft, into: OpSchema, opset: int) -> Draft:
-        fitted = steps.fitted(draft, into, opset)
-        if fitted is draft:
-            fitted = copy.copy(draft)
-        fitted.schema = into
-        return fitted
-
-    def _note(self, draft: Draft, made: Draft) -> None:
-        """Inputs that a node reads no more: constants among them may go."""
-        left = {item.name for item in made.inputs if item is not None}
-        self.dropped.update(item.name for item in draft.inputs if item is not None and item.name not in left)
-
-    def _bind(self, draft: Draft, made: Sequence[Value | None], mark: int) -> None:
-        """Give the outputs that a row made the names of the node's outputs."""
-        self.dropped.update(item.name for item in draft.inputs if item is not None)
-        fresh = {name for node in self.frame.nodes[mark:] for name in node.output}
-        names: dict[str, str] = {}
-        copies: list[tuple[Value, str, Type | None]] = []
-        for place, name in enumerate(draft.outputs):
-            if not name:
+    def _bind(self, call: VersionedNode, made: Sequence[Value | None], mark: int) -> None:
+        """Let the nodes that a row wrote make the outputs of the node, which goes."""
+        node = call.node
+        written = self.place.written[mark:]
+        own = set(written)
+        bound: dict[Value, Value] = {}
+        copied: list[tuple[Value, Value]] = []
+        for place, old in enumerate(node.outputs):
+            if old is None:
                 continue
             value = made[place] if place < len(made) else None
             if value is None:
-                what = draft.schema.outputs[min(place, len(draft.schema.outputs) - 1)].name
+                what = call.schema.outputs[min(place, len(call.schema.outputs) - 1)].name
                 raise RefusedError(f"its output {what!r} is not there in older operators")
-            self.frame.types[name] = draft.types[place] if draft.types[place] is not None else value.type
-            if value.held is None and value.name in fresh and value.name not in names:
-                names[value.name] = name
+            if old.type is None:
+                old.learn(value.type)
+            maker = value.producer
+            if maker in own and maker is not None and maker.op_type != "Constant":
+                value.replace_uses(old)
+                maker.set_output(value.place, old)
+                bound[value] = old
             else:
-                copies.append((value, name, draft.types[place]))
-        if names:
-            for node in self.frame.nodes[mark:]:
-                rename(node, names)
-        if draft.source is not None and draft.source.name:
-            for node in self.frame.nodes[mark:]:
-                if not node.name:
-                    node.name = self.fresh(f"{draft.source.name}/{node.op_type}")
-        for value, name, type_ in copies:
-            schema = operators.schema("Identity", self.newest if not self.domain else operators.newest_opset(""), "")
+                copied.append((value, old))
+        for item in written if node.name else ():
+            item.name = item.name or self.fresh(f"{node.name}/{item.op_type}")
+        for value, old in copied:
+            opset = operators.newest_opset("")
+            schema = operators.schema("Identity", opset)
             assert schema is not None
-            renamed = Value(names.get(value.name, value.name), value.type)
-            copied = Draft(schema, [renamed], {}, [name], [type_], None, changed=True)
-            if self.domain:
-                self._append(copied, schema)
-            else:
-                self.place(copied, self.newest)
+            self._convert_written(_making("Identity", bound.get(value, value), old), schema, opset)
+        _abandon(node)
 
-    # -- the last step: types, and the message
+    # -- the last step: types
 
-    def _finish(self, draft: Draft, schema: OpSchema, opset: int) -> None:
-        inputs = [None if item is None else item.type for item in draft.inputs]
-        bad = narrowing.unfit(schema, inputs, draft.types)
-        held = draft.attribute("value") if bad and schema.name == "Constant" else None
-        if held is not None and self._initializer(held, draft.outputs[0]) is not None:
-            return
-        if bad and self.target < opset:
-            ways = narrowing.through(draft, schema, bad, self.target)
+    def _finish(self, call: VersionedNode, opset: int) -> None:
+        node, schema = call.node, call.schema
+        bad = narrowing.unfit(schema, [None if value is None else value.type for value in node.inputs], call.types)
+        held = call.attribute("value") if bad and schema.name == "Constant" else None
+        if held is not None and self._initializer(held, node.output) is not None:
+            _abandon(node)
+        elif bad and self.target < opset:
+            ways = narrowing.through(schema, bad, self.target)
             if ways is None:
                 variable, text = next(iter(bad.items()))
                 needs = narrowing.needed(schema, variable, text, self.target)
                 raise RefusedError(f"opset {self.target} has no {schema.name} of {text}", needs)
-            draft = self._narrowed(draft, schema, ways)
-        elif self.function and self.target < opset and _unsure(draft, self.target, opset):
+            self._narrow(call, ways)
+        elif self.function and self.target < opset and _unsure(call, self.target, opset):
             raise ParameterError("its types differ from one call of the function to the next")
         else:
-            self._append(draft, schema)
+            self.place.add(node)
 
-    def _narrowed(self, draft: Draft, schema: OpSchema, ways: Mapping[str, tuple[int, int]]) -> Draft:
-        op = Writer(self, self.domain)
+    def _narrow(self, call: VersionedNode, ways: Mapping[str, tuple[int, int]]) -> None:
+        """The node on wider types, between casts."""
+        op, node, schema = Writer(self, self.domain), call.node, call.schema
         inputs: list[Value | None] = []
-        for place, value in enumerate(draft.inputs):
-            formal = schema.inputs[min(place, len(schema.inputs) - 1)]
-            way = ways.get(formal.type)
+        for place, value in enumerate(node.inputs):
+            way = ways.get(schema.inputs[min(place, len(schema.inputs) - 1)].type)
             inputs.append(op.cast(value, way[1]) if way is not None and value is not None else value)
-        made = draft.with_(inputs=inputs)
-        back: list[tuple[Value, str, int]] = []
-        made.outputs, made.types = list(draft.outputs), list(draft.types)
-        for place, name in enumerate(draft.outputs):
-            formal = schema.outputs[min(place, len(schema.outputs) - 1)]
-            way = ways.get(formal.type)
-            if way is not None and name:
-                wide = self.fresh(f"{schema.name}_wide")
-                made.outputs[place] = wide
-                made.types[place] = narrowing.tensors_of(way[1], draft.types[place])
-                self.frame.types[wide] = made.types[place]
-                back.append((Value(wide, made.types[place]), name, way[0]))
-        self._append(made, schema)
+        back: list[tuple[Value, Value, int]] = []
+        for place, value in enumerate(node.outputs):
+            way = ways.get(schema.outputs[min(place, len(schema.outputs) - 1)].type)
+            if way is not None and value is not None:
+                wide = Value(self.fresh(f"{schema.name}_wide"))
+                wide.learn(narrowing.tensors_of(way[1], value.type))
+                node.set_output(place, wide)
+                back.append((wide, value, way[0]))
+        self.place.add(call.with_(inputs=inputs).node)
         cast = operators.schema("Cast", self.newest)
         assert cast is not None
-        for value, name, dtype in back:
-            self.place(
-                Draft(
-                    cast, [value], {"to": dtype}, [name], [narrowing.tensors_of(dtype, value.type)], None, changed=True
-                ),
-                self.newest,
-            )
-        return made
+        for wide, value, dtype in back:
+            value.learn(narrowing.tensors_of(dtype, wide.type))
+            made = _making("Cast", wide, value)
+            set_attributes(made, {"to": dtype})
+            self.convert(VersionedNode(made, cast), self.newest)
 
-    def _append(self, draft: Draft, schema: OpSchema) -> None:
-        if draft.source is not None and not draft.changed:
-            self.frame.nodes.append(draft.source)
-            return
-        source = draft.source
-        made = NodeProto(op_type=schema.name)
-        if schema.domain:
-            made.domain = schema.domain
-        if source is not None:
-            made = copy.copy(source)
-            made.op_type = schema.name
-            self._note(Draft(schema, [self.value(name) for name in source.input if name], {}, [], []), draft)
-        made.input = [item.name if item is not None else "" for item in draft.inputs]
-        made.output = list(draft.outputs)
-        while made.output and not made.output[-1] and len(made.output) > 1:
-            made.output.pop()
-        made.attribute = [attribute_of(name, value, schema) for name, value in draft.attributes.items()]
-        self.frame.nodes.append(made)
+    def _clean(self) -> None:
+        """Constants that the conversion read or made, and that nobody reads any more, go."""
+        for value in self.dropped:
+            graph, node = value.graph, value.producer
+            if graph is None or value.uses:
+                continue
+            if node is not None and node.op_type == "Constant":
+                graph.nodes.remove(node)
+            elif value.constant is not None:
+                graph.remove_initializer(value)
 
-    # -- constants that nobody reads any more
 
-    def _clean(self, model: ModelProto) -> None:
-        graph = model.graph
-        if graph is None or not self.dropped:
-            return
-        used: set[str] = set()
-        note_uses(graph, used)
-        gone = self.dropped - used
-        if gone:
-            remove(graph, gone)
+def _tensor_type(tensor: TensorProto) -> Tensor:
+    """The type of a tensor of the file, with its elements where they are few."""
+    shape = tuple(tensor.dims)
+    return Tensor(tensor.data_type or 0, shape, stored_content(tensor, shape))
 
-    def _alive(self, nodes: Sequence[NodeProto], outputs: set[str]) -> list[NodeProto]:
-        used = set(outputs)
-        for node in nodes:
-            note_uses_of(node, used)
-        return [
-            node
-            for node in nodes
-            if node.op_type != "Constant" or not self.dropped.issuperset(node.output) or used & {*node.output}
-        ]
+
+def _making(op_type: str, value: Value, made: Value) -> Node:
+    """A node that makes a value, which another one made until now, of one value."""
+    node = Node(op_type, [value])
+    node.set_output(0, made)
+    return node
+
+
+def _abandon(node: Node) -> None:
+    """Others make what the node made."""
+    if node.graph is not None:
+        node.graph.nodes.remove(node)
+    else:
+        node.inputs = ()
 
 
 @cache
@@ -586,10 +486,10 @@ def _narrower(name: str, domain: str, target: int, opset: int) -> bool:
     return any(not old.constraints.get(variable, types) >= types for variable, types in new.constraints.items())
 
 
-def _unsure(draft: Draft, target: int, opset: int) -> bool:
+def _unsure(call: VersionedNode, target: int, opset: int) -> bool:
     """Whether an input has a type that is not known where the types decide."""
     return any(
         (item is not None and item.type is None)
         or (item is not None and isinstance(item.type, Tensor) and not item.dtype)
-        for item in draft.inputs
-    ) and _narrower(draft.schema.name, draft.schema.domain, target, opset)
+        for item in call.inputs
+    ) and _narrower(call.schema.name, call.schema.domain, target, opset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 
-from proto_schema.conversion.drafts import ConversionError
+from proto_schema.conversion.errors import ConversionError
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee, function_id
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 

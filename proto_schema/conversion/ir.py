@@ -10,11 +10,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 
-from proto_schema.conversion.drafts import ConversionError
+from proto_schema.conversion.errors import ConversionError
 from proto_schema.conversion.inlining import Inliner
 from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.calls import function_id
-from proto_schema.ir.inferred import Recorder
+from proto_schema.graphs.names import defined, used
 from proto_schema.onnx import (
     GraphProto,
     ModelProto,
@@ -58,7 +58,9 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
             raise ConversionError(f"{place} is {row.name}, which came with IR version {row.since}")
     if version < 8 and made.functions:
         wanted = {function_id(item) for item in made.functions}
-        made = Inliner(made, wanted, Recorder(model).names_of_values()).model(made)
+        graph = made.graph or GraphProto()
+        taken = {*defined(graph), *used(graph.node), *(name for item in made.functions for name in used(item.node))}
+        made = Inliner(made, wanted, taken).model(made)
     if version < 7:
         made.training_info = []
     if version < 11:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import cache
 
 from proto_schema import operators
-from proto_schema.conversion.drafts import Draft
 from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import Tensor, Type, text_of
 from proto_schema.onnx import TensorProto
@@ -221,9 +220,7 @@ def _text(dtype: int) -> str:
     return f"tensor({DTYPES[dtype].text})"
 
 
-def through(
-    draft: Draft, schema: OpSchema, variables: dict[str, str], target: int
-) -> dict[str, tuple[int, int]] | None:
+def through(schema: OpSchema, variables: dict[str, str], target: int) -> dict[str, tuple[int, int]] | None:
     """For each variable that does not fit: its data type and the wider one; None where there is no way."""
     found = {}
     for variable, text in variables.items():

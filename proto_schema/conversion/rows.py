@@ -1,9 +1,9 @@
 """The table of changes: what becomes of a node where its operator changed from one version to the next.
 
 A row is declared beside its code: `@down("Squeeze", version=13)` takes a node of opset 13 to what opset 12 says, and
-`@up("Squeeze", version=13)` a node of opset 12 to opset 13. A row is a pure function of the node (`Draft`) and of what
-it writes with (`Writer`). It returns the values that stand for the outputs, the node in another form (`draft.with_`),
-or None where the node stays as it is. It raises RefusedError where the opset cannot say the node.
+`@up("Squeeze", version=13)` a node of opset 12 to opset 13. A row gets the node (`VersionedNode`) and what it writes
+others with (`Writer`). It returns the values that stand for the outputs, the node in another form (`node.with_`), or
+None where the node stays as it is. It raises RefusedError where the opset cannot say the node.
 
 Down from the version in which an operator appeared, a row writes it out in other operators. A row writes these in their
 newest form, whatever the opset: what it writes is converted in turn. `op.at(12)` writes an older form on purpose.
@@ -20,11 +20,12 @@ from functools import cache
 from importlib import import_module
 from typing import TypeAlias
 
-from proto_schema.conversion.drafts import Draft, Value
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
+from proto_schema.ir import Value
 
-Result: TypeAlias = "Value | Sequence[Value | None] | Draft | None"
-Row: TypeAlias = Callable[[Draft, Writer], Result]
+Result: TypeAlias = "Value | Sequence[Value | None] | VersionedNode | None"
+Row: TypeAlias = Callable[[VersionedNode, Writer], Result]
 Key: TypeAlias = tuple[str, str, int, bool]
 
 FILES = (

@@ -1,7 +1,7 @@
 """What changed between two versions of an operator, from the operator history, and the changes that need no row.
 
 Most changes add types only: upwards these need nothing, and downwards a look at the types that the node has. A change
-of form that a node does not use needs nothing either: `fitted` drops attributes that say a default, and writes defaults
+of form that a node does not use needs nothing either: `fit` drops attributes that say a default, and writes defaults
 that were others in the other version.
 """
 
@@ -11,7 +11,8 @@ from functools import cache
 
 from proto_schema import operators
 from proto_schema.conversion import rows
-from proto_schema.conversion.drafts import Draft, RefusedError
+from proto_schema.conversion.errors import RefusedError
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.onnx import AttributeProto
 from proto_schema.operators import OpSchema
 
@@ -50,49 +51,48 @@ def same_form(one: OpSchema, other: OpSchema) -> bool:
     )
 
 
-def fitted(draft: Draft, into: OpSchema, opset: int) -> Draft:
-    """The node in the form of another version, where it uses nothing that this one lacks. Raises RefusedError."""
-    given = draft.schema
-    made = draft
-    for name in list(draft.attributes):
+def fit(node: VersionedNode, into: OpSchema, opset: int) -> None:
+    """Bring the node to another version, where it uses nothing that this one lacks. Raises RefusedError."""
+    given, said = node.schema, node.node.attributes
+    for name in list(said):
         if name in into.attributes:
             continue
         if name in _HINTS and into.since_version > given.since_version:
-            made = made.with_(drop=name)
+            node.with_(drop=name)
             continue
         declared = given.attributes.get(name)
         default = declared.default if declared is not None else None
-        value = draft.attribute(name)
+        value = node.attribute(name)
         plain = tuple(value) if isinstance(value, list) else value
         if plain == default or (declared is not None and declared.type in _EMPTY and not plain and default is None):
-            made = made.with_(drop=name)
+            node.with_(drop=name)
         else:
             raise RefusedError(f"its attribute {name!r} is {_shown(value)}, which opset {opset} lacks")
     for name, declared in into.attributes.items():
-        if name in draft.attributes:
+        if name in said:
             continue
         before = given.attributes.get(name)
         if before is not None and before.default is not None and before.default != declared.default:
             value = before.default
-            made = made.with_(also={name: list(value) if isinstance(value, tuple) else value})
+            node.with_(also={name: list(value) if isinstance(value, tuple) else value})
         elif declared.required:
             raise RefusedError(f"opset {opset} requires the attribute {name!r}")
-    _check_count(draft, into, opset)
-    return made
+    _check_count(node, into, opset)
+    node.schema = into
 
 
-def _check_count(draft: Draft, into: OpSchema, opset: int) -> None:
-    for place in range(into.max_input, len(draft.inputs)):
-        if draft.inputs[place] is not None:
-            what = f"its input {draft.formal(place)!r} is not there in opset {opset}"
+def _check_count(node: VersionedNode, into: OpSchema, opset: int) -> None:
+    for place in range(into.max_input, len(node.inputs)):
+        if node.inputs[place] is not None:
+            what = f"its input {node.formal(place)!r} is not there in opset {opset}"
             raise RefusedError(what)
-    for place in range(into.max_output, len(draft.outputs)):
-        if draft.outputs[place]:
-            what = draft.schema.outputs[min(place, len(draft.schema.outputs) - 1)].name
+    for place in range(into.max_output, len(node.outputs)):
+        if node.outputs[place]:
+            what = node.schema.outputs[min(place, len(node.schema.outputs) - 1)].name
             raise RefusedError(f"its output {what!r} is not there in opset {opset}")
     for place in range(into.min_input):
         formal = into.inputs[min(place, len(into.inputs) - 1)]
-        if formal.option == "single" and not draft.has(place):
+        if formal.option == "single" and not node.has(place):
             raise RefusedError(f"opset {opset} requires the input {formal.name!r}")
 
 

@@ -18,22 +18,15 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from proto_schema import operators
-from proto_schema.conversion.drafts import RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import SequenceOf, Tensor, Type
-from proto_schema.onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+from proto_schema.ir import Graph, Value
+from proto_schema.onnx import TensorProto
 
 Operand: TypeAlias = "Value | int | float | bool | list[int] | None"
 
 INT64, BOOL, FLOAT = TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT
-
-
-class Written(Protocol):
-    """A graph that is being written: the types of its values, its nodes, and the names that these make."""
-
-    types: dict[str, Type | None]
-    nodes: list[NodeProto]
-    made: set[str]
 
 
 class Target(Protocol):
@@ -56,9 +49,9 @@ class Target(Protocol):
 
     def fresh(self, base: str) -> str: ...
 
-    def inside(self) -> AbstractContextManager[Written]: ...
+    def inside(self) -> AbstractContextManager[Graph]: ...
 
-    def inlined(self, graph: GraphProto, items: Sequence[Value]) -> list[Value]: ...
+    def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]: ...
 
 
 class Writer:
@@ -172,26 +165,17 @@ class Writer:
     # -- graphs inside of nodes
 
     @contextmanager
-    def body(self, *inputs: tuple[str, Type | None]) -> Iterator[Body]:
-        """The graph of a Loop, Scan or If that is written in the block: names for its inputs, and their types."""
-        with self._graphs.inside() as frame:
-            made = [Value(self._graphs.fresh(name), type_) for name, type_ in inputs]
-            for item in made:
-                frame.types[item.name] = item.type
-            body = Body(made)
-            yield body
-            outputs = [
-                self.Identity(item) if item in made or item.name not in frame.made else item for item in body.outputs
+    def body(self, *inputs: tuple[str, Type | None]) -> Iterator[Graph]:
+        """The graph of a Loop, Scan or If, whose outputs the block sets: names for its inputs, and their types."""
+        with self._graphs.inside() as graph:
+            graph.inputs = [Value(self._graphs.fresh(name), type_) for name, type_ in inputs]
+            yield graph
+            graph.outputs = [
+                self.Identity(item) if item.is_input or item.graph is not graph else item for item in graph.outputs
             ]
-            body.graph = GraphProto(
-                name=self._graphs.fresh("body"),
-                node=frame.nodes,
-                input=[_info(item) for item in made],
-                output=[_info(item) for item in outputs],
-            )
-            body.types = [item.type for item in outputs]
+            graph.name = self._graphs.fresh("body")
 
-    def inlined(self, graph: GraphProto, items: Sequence[Value]) -> list[Value]:
+    def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]:
         """The nodes of a graph of the file, which is converted, on values for its inputs."""
         return self._graphs.inlined(graph, items)
 
@@ -202,25 +186,6 @@ class Writer:
         return self._graphs.write(
             op_type, self._domain, self._version, list(operands), attributes, len(types), list(types)
         )
-
-
-class Body:
-    """A graph that is being written: `inputs` are its values, `outputs` are set by who writes it."""
-
-    def __init__(self, inputs: list[Value]) -> None:
-        self.inputs = inputs
-        self.outputs: list[Value] = []
-        self.graph = GraphProto()
-        self.types: list[Type | None] = []
-
-
-def _info(value: Value) -> ValueInfoProto:
-    from proto_schema.inference.types import to_proto
-
-    type_ = value.type
-    if isinstance(type_, Tensor):  # sizes may differ from one iteration to the next
-        type_ = Tensor(type_.dtype, None if type_.shape is None else type_.shape)
-    return ValueInfoProto(name=value.name, type=to_proto(type_))
 
 
 def is_float(dtype: int) -> bool:
@@ -243,4 +208,4 @@ def sequence_of(dtype: int) -> SequenceOf:
     return SequenceOf(Tensor(dtype))
 
 
-__all__ = ["BOOL", "FLOAT", "INT64", "Body", "Operand", "Writer", "is_float", "is_integer", "is_unsigned", "operators"]
+__all__ = ["BOOL", "FLOAT", "INT64", "Operand", "Writer", "is_float", "is_integer", "is_unsigned", "operators"]

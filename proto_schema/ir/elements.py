@@ -1,19 +1,33 @@
-"""The elements of small tensors as numpy has them."""
+"""The types that a file declares, and the elements of small tensors as numpy has them."""
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import UnreadableDataError
-from proto_schema.inference.types import Tensor, Type, known_shape
-from proto_schema.onnx import TensorProto
+from proto_schema.inference.types import Tensor, Type, from_proto, known_shape
+from proto_schema.onnx import TensorProto, TypeProto
+from proto_schema.sizes import Dim, parse, symbol
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-READ_AT_MOST = 1 << 20
+READ_AT_MOST = 8 << 20
 """Bytes of a constant that `Value.array` reads unless it is told: axes, pads and scales, never weights."""
+
+
+def declared(message: TypeProto | None, name: str) -> Type | None:
+    """The type that a file declares of a value. A size without a name is a symbol of its own."""
+    fresh = count()
+
+    def size(label: str) -> Dim:
+        if not label:
+            return symbol(f"{name}.{next(fresh)}")
+        return symbol(label) if label.isidentifier() else parse(label)
+
+    return from_proto(message, size)
 
 
 def stored(tensor: TensorProto, limit: int) -> npt.NDArray[Any] | None:

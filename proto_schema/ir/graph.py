@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, KeysView, Mapping, MutableMapping, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proto_schema.attributes import get_attribute_value, make_attribute
 from proto_schema.dtypes import DTYPES
-from proto_schema.inference.types import Shape, Sparse, Tensor, Type, from_proto, known_shape, to_proto
-from proto_schema.ir.elements import READ_AT_MOST, implied, stored
+from proto_schema.inference.types import Shape, Sparse, Tensor, Type, known_shape, to_proto
+from proto_schema.ir.elements import READ_AT_MOST, declared, implied, stored
 from proto_schema.onnx import (
     AttributeProto,
     FunctionProto,
@@ -28,7 +27,7 @@ from proto_schema.onnx import (
     TensorProto,
     ValueInfoProto,
 )
-from proto_schema.sizes import Dim, parse, symbol
+from proto_schema.sizes import Dim
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -144,8 +143,7 @@ class Value:
                 return Tensor(held.data_type or 0, tuple(held.dims))
             return Sparse((held.values.data_type if held.values is not None else 0) or 0, tuple(held.dims))
         if self._type is None and self.declared is not None:
-            fresh = count()  # a size without a name is a symbol of its own
-            self._type = from_proto(self.declared.type, lambda label: _size(label, f"{self.name}.{next(fresh)}"))
+            self._type = declared(self.declared.type, self.name)
         return self._type
 
     @type.setter
@@ -185,18 +183,30 @@ class Value:
         shape = self.shape
         return None if shape is None or not -len(shape) <= axis < len(shape) else shape[axis]
 
+    def learn(self, type: Type | None) -> None:
+        """Its type is known now, and is not declared in the file."""
+        self._type = type
+
     def array(self, limit: int = READ_AT_MOST) -> npt.NDArray[Any] | None:
         """Its elements, where the file holds them or all follow from what it holds; None past `limit` bytes.
 
         Raises UnreadableDataError where the machine does not let the data be read.
         """
-        return implied(self.type, limit) if self.constant is None else stored(self.constant, limit)
+        held, node = self.constant, self.producer
+        if node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            value = node.attributes.get("value")
+            held = value if isinstance(value, TensorProto) else None
+        return implied(self.type, limit) if held is None else stored(held, limit)
 
+    def ints(self) -> list[int] | None:
+        """Its elements, where they are integers and all are known."""
+        found = self.array()
+        return None if found is None or found.dtype.kind not in "iub" else [int(item) for item in found.reshape(-1)]
 
-def _size(label: str, unnamed: str) -> Dim:
-    if not label:
-        return symbol(unnamed)
-    return symbol(label) if label.isidentifier() else parse(label)
+    def number(self) -> float | None:
+        """Its only element, where there is one and it is a number that is known."""
+        found = self.array()
+        return None if found is None or found.size != 1 or found.dtype.kind not in "iufb" else found.reshape(-1)[0]
 
 
 class Attributes(MutableMapping[str, Any]):
@@ -260,7 +270,8 @@ class Attributes(MutableMapping[str, Any]):
 
     def _leave(self, name: str) -> None:
         for graph in self._bodies.pop(name, ()):
-            graph._clear()
+            if graph.node is self._node:  # it may be the body of another one by now
+                graph._clear()
 
 
 class Node(User):
@@ -336,6 +347,17 @@ class Node(User):
         if not self.outputs or self.outputs[0] is None:
             raise ValueError(f"the node {self.name or self.op_type!r} has no first output")
         return self.outputs[0]
+
+    def set_output(self, place: int, value: Value | None) -> None:
+        """Make another value at a place; the node that made it makes it no more."""
+        before = self.outputs[place]
+        if before is not None:
+            before.producer = None
+        if value is not None:
+            if value.producer is not None:
+                value.producer.set_output(value.place, None)
+            value.producer, value.place = self, place
+        self.outputs = (*self.outputs[:place], value, *self.outputs[place + 1 :])
 
     @property
     def attributes(self) -> Attributes:
@@ -440,7 +462,8 @@ class Nodes:
 def _drop(node: Node) -> None:
     node.inputs = ()
     for body in node.bodies:
-        body._clear()
+        if body.node is node:
+            body._clear()
 
 
 class Graph(User):
@@ -524,11 +547,16 @@ class Graph(User):
         """The values that the file holds, the defaults of inputs among them."""
         return self._initializers.keys()
 
-    def add_initializer(self, tensor: Held, name: str = "") -> Value:
-        """A value that the file holds; its name is that of the tensor unless another one is given."""
+    def add_initializer(self, tensor: Held, name: str = "", value: Value | None = None) -> Value:
+        """A value that the file holds; its name is that of the tensor unless another one is given.
+
+        `value` is one that a node made until now; it is the file's instead.
+        """
         held = tensor if isinstance(tensor, TensorProto) else tensor.values
-        value = Value(name or (held.name if held is not None else "") or "", tensor=tensor)
-        value._graph = self
+        value = Value(name or (held.name if held is not None else "") or "") if value is None else value
+        if value.producer is not None:
+            value.producer.set_output(value.place, None)
+        value.tensor, value._graph = tensor, self
         self._initializers[value] = None
         return value
 

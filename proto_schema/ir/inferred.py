@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proto_schema import operators
 from proto_schema.collection import paused_collection
 from proto_schema.inference.types import OptionalOf, SequenceOf, Tensor, Type
 from proto_schema.inference.walk import Values, Walk
@@ -51,34 +50,6 @@ class Recorder(Walk):
     def _declare_values(graph: GraphProto, values: Values) -> None:
         """A conversion declares nothing that was not declared."""
 
-    def names_of_values(self) -> set[str]:
-        """All names of values and nodes of the model, its functions and the graphs inside of nodes."""
-        found: set[str] = set()
-        for function in self.model.functions:
-            found.update(function.input, function.output)
-            for node in function.node:
-                _names(node, found)
-        if self.model.graph is not None:
-            _names_in(self.model.graph, found)
-        return found
-
-
-def _names_in(graph: GraphProto, found: set[str]) -> None:
-    found.update(item.name or "" for item in (*graph.input, *graph.output, *graph.value_info))
-    found.update(item.name or "" for item in graph.initializer)
-    found.update(item.values.name or "" for item in graph.sparse_initializer if item.values is not None)
-    for node in graph.node:
-        _names(node, found)
-
-
-def _names(node: NodeProto, found: set[str]) -> None:
-    found.update(node.input)
-    found.update(node.output)
-    found.add(node.name or "")
-    for item in node.attribute:
-        if item.g is not None:
-            _names_in(item.g, found)
-
 
 def frame_type(known: Sequence[Values], name: str) -> Type | None:
     """What all calls have in common of a value's type."""
@@ -104,8 +75,3 @@ def common(one: Type | None, other: Type | None) -> Type | None:
     if isinstance(one, OptionalOf) and isinstance(other, OptionalOf):
         return OptionalOf(common(one.element, other.element))
     return None
-
-
-def opset_of(imports: Sequence[Any], domain: str) -> int:
-    """The version that a model or function imports of a domain, 0 where it imports none."""
-    return next((item.version or 0 for item in imports if operators.canonical(item.domain or "") == domain), 0)

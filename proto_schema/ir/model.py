@@ -50,19 +50,25 @@ class Model:
 
         The outputs of graphs are declared anew where more is known of them.
         """
-        message = sharing(self.to_message())
-        recorder = Recorder(message)
-        recorder.run()
-        if message.graph is not None:
-            _learn(self.graph, message.graph, recorder)
-        for function, written in zip(self.functions, message.functions, strict=True):
-            _learn(function, written, recorder)
+        infer_by(self, self.to_message())
 
     def new_name(self, wanted: str) -> str:
         """The wanted name, or one that begins with it and that no value and no node of the model has."""
         if self._unique is None:
             self._unique = Unique(name for graph in (self.graph, *self.functions) for name in names_in(graph))
         return self._unique(wanted)
+
+
+def infer_by(model: Model, message: ModelProto) -> Recorder:
+    """Find the types of all values of a model by its message, and give what inferred them."""
+    written = sharing(message)
+    recorder = Recorder(written)
+    recorder.run()
+    if written.graph is not None:
+        _learn(model.graph, written.graph, recorder)
+    for function, item in zip(model.functions, written.functions, strict=True):
+        _learn(function, item, recorder)
+    return recorder
 
 
 def _learn(graph: Graph, message: GraphProto | FunctionProto, recorder: Recorder) -> None:

@@ -47,15 +47,16 @@ def write_function(function: Function) -> FunctionProto:
 
 def with_opsets(before: Iterable[OperatorSetIdProto], opsets: dict[str, int]) -> list[OperatorSetIdProto]:
     """The imports of a model or function, which say these versions."""
-    imports = list(before)
-    known = {item.domain or "": item.version or 0 for item in imports}
-    if known == opsets:
-        return imports
-    made = [OperatorSetIdProto(domain=domain, version=version) for domain, version in opsets.items()]
-    return [
-        *(item for item in imports if opsets.get(item.domain or "") == (item.version or 0)),
-        *(item for item in made if known.get(item.domain or "") != item.version),
-    ]
+    imports, left = [], dict(opsets)
+    for item in before:
+        version = opsets.get(item.domain or "")
+        left.pop(item.domain or "", None)
+        if version is not None and version != (item.version or 0):
+            item = copy.copy(item)  # noqa: PLW2901
+            item.version = version
+        if version is not None:
+            imports.append(item)
+    return [*imports, *(OperatorSetIdProto(domain=domain, version=version) for domain, version in left.items())]
 
 
 def _graph(graph: Graph) -> GraphProto:

@@ -16,8 +16,8 @@ import pytest
 
 import proto_schema as ps
 from proto_schema import helper
-from proto_schema.conversion.drafts import Value
 from proto_schema.errors import UnreadableDataError
+from proto_schema.ir import Value
 from proto_schema.payload import FileMap
 from purexport.cli.main import WHERE, main
 
@@ -173,7 +173,7 @@ def test_other_data_that_cannot_be_read(
         more = ["--opset", "9", "-o", "out.onnx"] if kind == "convert" else []
         status, told = answered([kind, "small.onnx", *more], capsys)
         with pytest.raises(UnreadableDataError, match="Input/output error"):
-            Value("w", None, ps.load("small.onnx").graph.initializer[0]).array()
+            Value("w", tensor=ps.load("small.onnx").graph.initializer[0]).array()
     assert status == 2 and "Input/output error" in told, told
 
 

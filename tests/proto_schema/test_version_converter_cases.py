@@ -125,7 +125,7 @@ def test_a_planted_fault_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     row = rows.table()[key]
 
     def forgetful(node: Any, op: Any) -> Any:
-        node.inputs = node.inputs[:2]
+        node.node.inputs = node.inputs[:2]
         return row(node, op)
 
     monkeypatch.setitem(rows._ROWS, key, forgetful)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import FLOAT, Writer, is_integer
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 LARGEST = {
@@ -19,7 +21,7 @@ LARGEST = {
 
 
 @down("Gelu", version=20)
-def gelu(node: Draft, op: Writer) -> Result:
+def gelu(node: VersionedNode, op: Writer) -> Result:
     """x / 2 * (1 + erf(x / sqrt(2))), or the approximation by tanh."""
     x = node[0]
     if node.text("approximate") == "tanh":
@@ -30,19 +32,19 @@ def gelu(node: Draft, op: Writer) -> Result:
 
 
 @down("Mish", version=18)
-def mish(node: Draft, op: Writer) -> Result:
+def mish(node: VersionedNode, op: Writer) -> Result:
     """x * tanh(softplus(x))."""
     return op.Mul(node[0], op.Tanh(op.Softplus(node[0])))
 
 
 @down("HardSwish", version=14)
-def hard_swish(node: Draft, op: Writer) -> Result:
+def hard_swish(node: VersionedNode, op: Writer) -> Result:
     """x * HardSigmoid(x) with a slope of 1/6."""
     return op.Mul(node[0], op.HardSigmoid(node[0], alpha=1 / 6, beta=0.5))
 
 
 @down("Swish", version=24)
-def swish(node: Draft, op: Writer) -> Result:
+def swish(node: VersionedNode, op: Writer) -> Result:
     """x * sigmoid(alpha * x)."""
     alpha = node.attribute("alpha")
     inner = node[0] if alpha == 1.0 else op.Mul(node[0], alpha)
@@ -50,26 +52,26 @@ def swish(node: Draft, op: Writer) -> Result:
 
 
 @down("SwiGLU", version=28)
-def swiglu(node: Draft, op: Writer) -> Result:
+def swiglu(node: VersionedNode, op: Writer) -> Result:
     """The Swish of the gate, times the other."""
     return op.Mul(op.Swish(node[0], alpha=node.attribute("alpha")), node[1])
 
 
 @down("Celu", version=12)
-def celu(node: Draft, op: Writer) -> Result:
+def celu(node: VersionedNode, op: Writer) -> Result:
     """alpha * elu(x / alpha)."""
     alpha = node.attribute("alpha")
     return op.Mul(op.Elu(op.Div(node[0], alpha), alpha=1.0), alpha)
 
 
 @down("ThresholdedRelu", version=10)
-def thresholded_relu(node: Draft, op: Writer) -> Result:
+def thresholded_relu(node: VersionedNode, op: Writer) -> Result:
     """x where it is past alpha, else 0."""
     return op.Where(op.Greater(node[0], node.attribute("alpha")), node[0], op.like(0, node[0]))
 
 
 @down("Relu", version=14)
-def relu_of_integers(node: Draft, op: Writer) -> Result:
+def relu_of_integers(node: VersionedNode, op: Writer) -> Result:
     """Integers: the larger of x and 0."""
     made: Value | None = op.Max(node[0], 0) if is_integer(node[0].dtype) else None
     return made
@@ -79,7 +81,7 @@ def relu_of_integers(node: Draft, op: Writer) -> Result:
 
 
 @up("Clip", version=11)
-def clip_by_inputs(node: Draft, op: Writer) -> Result:
+def clip_by_inputs(node: VersionedNode, op: Writer) -> Result:
     """The bounds become constants. Without an attribute the bound was the largest float32 number."""
     bounds: list[Value | None] = []
     for name in ("min", "max"):
@@ -92,13 +94,13 @@ def clip_by_inputs(node: Draft, op: Writer) -> Result:
 
 
 @down("Clip", version=12)
-def clip_integers(node: Draft, op: Writer) -> Result:
+def clip_integers(node: VersionedNode, op: Writer) -> Result:
     """Integers: the larger, then the smaller one."""
     return _bounded(node, op) if is_integer(node[0].dtype) else None
 
 
 @down("Clip", version=11)
-def clip_by_attributes(node: Draft, op: Writer) -> Result:
+def clip_by_attributes(node: VersionedNode, op: Writer) -> Result:
     """The bounds as attributes where both are known; else by Max and Min, which have no bound of their own."""
     bounds = [None if not node.has(place) else node[place].number() for place in (1, 2)]
     if any(bound is None for bound in bounds):
@@ -114,7 +116,7 @@ def clip_by_attributes(node: Draft, op: Writer) -> Result:
     )
 
 
-def _bounded(node: Draft, op: Writer) -> Value:
+def _bounded(node: VersionedNode, op: Writer) -> Value:
     made = node[0]
     if node.has(1):
         made = op.Max(made, node[1])
@@ -133,7 +135,7 @@ def _single(value: float) -> float:
 
 
 @down("IsInf", version=10)
-def is_infinite(node: Draft, op: Writer) -> Result:
+def is_infinite(node: VersionedNode, op: Writer) -> Result:
     """Past the largest finite number."""
     x = node[0]
     edge = LARGEST.get(node.need_dtype(0))
@@ -150,21 +152,21 @@ def is_infinite(node: Draft, op: Writer) -> Result:
 
 
 @down("IsNaN", version=9)
-def is_not_a_number(node: Draft, op: Writer) -> Result:
+def is_not_a_number(node: VersionedNode, op: Writer) -> Result:
     """Neither below infinity nor above its negative."""
     x = node[0]
     return op.Not(op.Or(op.Less(x, math.inf), op.Greater(x, -math.inf)))
 
 
 @down("Sign", version=9)
-def sign(node: Draft, op: Writer) -> Result:
+def sign(node: VersionedNode, op: Writer) -> Result:
     """1 above 0, less 1 below."""
     x, dtype = node[0], node.need_dtype(0)
     return op.Sub(op.cast(op.Greater(x, 0), dtype), op.cast(op.Less(x, 0), dtype))
 
 
 @down("Round", version=11)
-def half_to_even(node: Draft, op: Writer) -> Result:
+def half_to_even(node: VersionedNode, op: Writer) -> Result:
     """To the nearest whole number, halves to the even one."""
     x, dtype = node[0], node.need_dtype(0)
     below = op.Floor(x)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, Row, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_integer, is_unsigned
 from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import Tensor
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 INT32, UINT32, UINT64, DOUBLE = TensorProto.INT32, TensorProto.UINT32, TensorProto.UINT64, TensorProto.DOUBLE
@@ -22,7 +24,7 @@ INT32, UINT32, UINT64, DOUBLE = TensorProto.INT32, TensorProto.UINT32, TensorPro
 
 
 def _or_equal(strict: str) -> Row:
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         one, other = node[0], node[1]
         if is_integer(node.need_dtype(0)):
             opposite = "Less" if strict == "Greater" else "Greater"
@@ -37,7 +39,7 @@ down("LessOrEqual", version=12)(_or_equal("Less"))
 
 
 @down("Equal", version=11)
-def equal_floats(node: Draft, op: Writer) -> Result:
+def equal_floats(node: VersionedNode, op: Writer) -> Result:
     """Floats: neither is less, and neither is NaN."""
     one, other = node[0], node[1]
     if not is_float(node.need_dtype(0)):
@@ -47,7 +49,7 @@ def equal_floats(node: Draft, op: Writer) -> Result:
 
 
 def _extreme(comparison: str) -> Row:
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         if not is_integer(node.need_dtype(0)):
             return None
 
@@ -65,7 +67,7 @@ down("Min", version=12)(_extreme("Less"))
 
 
 @down("Max", "Mean", "Min", "Sum", version=8)
-def same_shapes(node: Draft, op: Writer) -> Result:
+def same_shapes(node: VersionedNode, op: Writer) -> Result:
     """Operands of one shape: before opset 8 they do not broadcast."""
     values = [item for item in node.inputs if item is not None]
     shapes = [item.shape for item in values]
@@ -84,7 +86,7 @@ def same_shapes(node: Draft, op: Writer) -> Result:
 
 
 @up("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "PRelu", "Sub", "Xor", version=7)
-def broadcast_by_rank(node: Draft, op: Writer) -> Result:
+def broadcast_by_rank(node: VersionedNode, op: Writer) -> Result:
     """The second operand was laid beside an axis by attributes, and is laid beside the last axes now."""
     axis = node.attribute("axis")
     if axis is None or not node.attribute("broadcast"):
@@ -100,7 +102,7 @@ def broadcast_by_rank(node: Draft, op: Writer) -> Result:
 
 
 @down("Pow", version=12)
-def power(node: Draft, op: Writer) -> Result:
+def power(node: VersionedNode, op: Writer) -> Result:
     """An exponent of the base's type. Powers of integers are products, or exact in double precision."""
     base, exponent = node[0], node[1]
     dtype = node.need_dtype(0)
@@ -120,7 +122,7 @@ def power(node: Draft, op: Writer) -> Result:
 
 
 @down("Mod", version=28)
-def floored_floats(node: Draft, op: Writer) -> Result:
+def floored_floats(node: VersionedNode, op: Writer) -> Result:
     """Floats whose remainder has the sign of the divisor: fmod, and the divisor once more where signs differ."""
     if node.attribute("fmod") or not is_float(node.need_dtype(0)):
         return None
@@ -132,7 +134,7 @@ def floored_floats(node: Draft, op: Writer) -> Result:
 
 
 @down("Mod", version=10)
-def modulo(node: Draft, op: Writer) -> Result:
+def modulo(node: VersionedNode, op: Writer) -> Result:
     """Integers: what is left of the quotient, with the sign that is asked for."""
     x, y = node[0], node[1]
     if is_float(node.need_dtype(0)):
@@ -148,7 +150,7 @@ def modulo(node: Draft, op: Writer) -> Result:
 
 
 def _bitwise(logical: str) -> Row:
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         dtype = node.need_dtype(0)
         rank = max(node.need_rank(0), node.need_rank(1))
         signed = not is_unsigned(dtype) or dtype == UINT64
@@ -179,7 +181,7 @@ down("BitwiseXor", version=18)(_bitwise("Xor"))
 
 
 @down("BitwiseNot", version=18)
-def bitwise_not(node: Draft, op: Writer) -> Result:
+def bitwise_not(node: VersionedNode, op: Writer) -> Result:
     """-1 - x, and the largest number less x without a sign."""
     dtype = node.need_dtype(0)
     most = -1 if not is_unsigned(dtype) else (1 << DTYPES[dtype].bits) - 1
@@ -187,7 +189,7 @@ def bitwise_not(node: Draft, op: Writer) -> Result:
 
 
 @down("BitShift", version=28)
-def shift_signed(node: Draft, op: Writer) -> Result:
+def shift_signed(node: VersionedNode, op: Writer) -> Result:
     """Numbers with a sign: products, and quotients that are rounded down."""
     x, dtype = node[0], node.need_dtype(0)
     if is_unsigned(dtype):
@@ -209,7 +211,7 @@ def shift_signed(node: Draft, op: Writer) -> Result:
 
 
 @down("BitShift", version=11)
-def shift(node: Draft, op: Writer) -> Result:
+def shift(node: VersionedNode, op: Writer) -> Result:
     """The product with a power of two, or the quotient."""
     dtype = node.need_dtype(0)
     wide = UINT64 if dtype == UINT64 else UINT32
@@ -223,7 +225,7 @@ def shift(node: Draft, op: Writer) -> Result:
 
 
 @down("BitCast", version=26)
-def same_bits(node: Draft, op: Writer) -> Result:
+def same_bits(node: VersionedNode, op: Writer) -> Result:
     """Integers of one width, which a cast takes modulo a power of two, too."""
     given, wanted = node.need_dtype(0), node.attribute("to")
     if given == wanted:
@@ -237,7 +239,7 @@ def same_bits(node: Draft, op: Writer) -> Result:
 
 
 def _running(op_type: str, start: float) -> Row:
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         x, dtype = node[0], node.need_dtype(0)
         rank, axes = node.need_rank(0), node.need_ints(1)
         axis = axes[0] + rank if axes[0] < 0 else axes[0]
@@ -254,7 +256,7 @@ def _running(op_type: str, start: float) -> Row:
         backwards = int(bool(node.attribute("reverse")))
         types = [Tensor(dtype, left), x.type]
         made = op.looped(
-            "Scan", [first, x], types, body=body.graph, num_scan_inputs=1, scan_input_axes=[axis],
+            "Scan", [first, x], types, body=body, num_scan_inputs=1, scan_input_axes=[axis],
             scan_output_axes=[axis], scan_input_directions=[backwards], scan_output_directions=[backwards],
         )  # fmt: skip
         return made[1]
@@ -270,7 +272,7 @@ down("CumProd", version=26)(_running("Mul", 1))
 
 
 @down("Einsum", version=12)
-def einsum(node: Draft, op: Writer) -> Result:
+def einsum(node: VersionedNode, op: Writer) -> Result:
     """One operand after the other: axes in one order, a matrix product over what both have and the result has not."""
     equation = node.text("equation").replace(" ", "")
     values = [item for item in node.inputs if item is not None]

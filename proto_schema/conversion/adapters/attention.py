@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, FLOAT, Writer
 from proto_schema.inference.types import Tensor
+from proto_schema.ir import Value
 
 # Attention ------------------------------------------------------------------------------------------------------------
 
 
 @down("Attention", version=25)
-def attention_without_window(node: Draft, op: Writer) -> Result:
+def attention_without_window(node: VersionedNode, op: Writer) -> Result:
     """A window of keys becomes a mask."""
     if node.attribute("left_window_size") == -1 and node.attribute("right_window_size") == -1:
         return None
@@ -22,7 +24,7 @@ def attention_without_window(node: Draft, op: Writer) -> Result:
 
 
 @down("Attention", version=24)
-def attention_of_all_keys(node: Draft, op: Writer) -> Result:
+def attention_of_all_keys(node: VersionedNode, op: Writer) -> Result:
     """Written out: opset 23 leaves open what a causal mask is beside a cache, and rows without any key."""
     if node.has(6) or node.has(4) or node.attribute("is_causal") or node.has(3):
         return _written_out(node, op)
@@ -30,7 +32,7 @@ def attention_of_all_keys(node: Draft, op: Writer) -> Result:
 
 
 @down("Attention", version=23)
-def attention(node: Draft, op: Writer) -> Result:
+def attention(node: VersionedNode, op: Writer) -> Result:
     """Softmax(scale * Q K' + bias) V."""
     return _written_out(node, op)
 
@@ -44,7 +46,7 @@ def _heads(op: Writer, x: Value, count: int | None) -> Value:
     return op.Transpose(op.Reshape(x, [0, 0, count, -1]), perm=[0, 2, 1, 3])
 
 
-def _written_out(node: Draft, op: Writer) -> Result:
+def _written_out(node: VersionedNode, op: Writer) -> Result:
     """The specification's own order: scale both operands, soft cap, bias, softmax; rows without keys are 0."""
     dtype = node.need_dtype(0)
     many, few = node.attribute("q_num_heads"), node.attribute("kv_num_heads")
@@ -85,7 +87,7 @@ def _written_out(node: Draft, op: Writer) -> Result:
     return [made, kept_k, kept_v, shown if node.wants(3) else None]
 
 
-def _scaled(node: Draft, op: Writer, q: Value, k: Value) -> Value:
+def _scaled(node: VersionedNode, op: Writer, q: Value, k: Value) -> Value:
     scale = node.attribute("scale")
     size = q.dim(3)
     if scale is None and not isinstance(size, int):
@@ -105,7 +107,7 @@ def _repeated(op: Writer, x: Value, times: int) -> Value:
     return op.Reshape(wide, shape)
 
 
-def _bias(node: Draft, op: Writer, q: Value, k: Value, dtype: int) -> Value | None:
+def _bias(node: VersionedNode, op: Writer, q: Value, k: Value, dtype: int) -> Value | None:
     """What is added to the scores, 0 or negative infinity: the mask, the causal order, the window, the lengths."""
     zero, lowest = op.const(_np(0.0), dtype), op.const(_np(-math.inf), dtype)
     bias: Value | None = None
@@ -139,7 +141,7 @@ def _bias(node: Draft, op: Writer, q: Value, k: Value, dtype: int) -> Value | No
     return bias
 
 
-def _padded_mask(node: Draft, op: Writer, k: Value) -> Value:
+def _padded_mask(node: VersionedNode, op: Writer, k: Value) -> Value:
     """The mask for all keys: it may be shorter, and then hides the others."""
     mask = node[3]
     width, total = mask.dim(-1), k.dim(2)
@@ -170,7 +172,7 @@ def _np(value: float | bool) -> Any:
 
 
 @down("RotaryEmbedding", version=23)
-def rotary_embedding(node: Draft, op: Writer) -> Result:
+def rotary_embedding(node: VersionedNode, op: Writer) -> Result:
     """Pairs of elements turned by the angles of their positions; elements past the given number stay."""
     x = node[0]
     flat = node.need_rank(0) == 3
@@ -208,7 +210,7 @@ def rotary_embedding(node: Draft, op: Writer) -> Result:
 
 
 @down("TensorScatter", version=24)
-def tensor_scatter(node: Draft, op: Writer) -> Result:
+def tensor_scatter(node: VersionedNode, op: Writer) -> Result:
     """Each row of the update at its place: ScatterElements along the axis."""
     past, update = node[0], node[1]
     rank = node.need_rank(0)
@@ -226,7 +228,7 @@ def tensor_scatter(node: Draft, op: Writer) -> Result:
 
 
 @down("CausalConvWithState", version=27)
-def causal_convolution(node: Draft, op: Writer) -> Result:
+def causal_convolution(node: VersionedNode, op: Writer) -> Result:
     """The state before the input, a convolution of each channel, and the last elements as the new state."""
     x, weight = node[0], node[1]
     channels, taps = weight.dim(0), weight.dim(2)
@@ -245,7 +247,7 @@ def causal_convolution(node: Draft, op: Writer) -> Result:
 
 
 @down("LinearAttention", version=27)
-def linear_attention(node: Draft, op: Writer) -> Result:
+def linear_attention(node: VersionedNode, op: Writer) -> Result:
     """One step for each token, in a Scan: the state decays, learns the token, and is asked."""
     many, few = node.attribute("q_num_heads"), node.attribute("kv_num_heads")
     rule = node.text("update_rule")
@@ -297,7 +299,7 @@ def linear_attention(node: Draft, op: Writer) -> Result:
         body.outputs = [after, op.Mul(answer, scale)]
     types = [Tensor(wide, state.shape), Tensor(wide, None)]
     last, answers = op.looped(
-        "Scan", [state, *items], types, body=body.graph, num_scan_inputs=len(items),
+        "Scan", [state, *items], types, body=body, num_scan_inputs=len(items),
         scan_input_axes=[2] * len(items), scan_output_axes=[2],
     )  # fmt: skip
     # (batch, heads, length, 1, size)

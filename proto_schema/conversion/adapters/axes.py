@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, Row, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, Writer
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 # Attributes that became inputs ----------------------------------------------------------------------------------------
@@ -15,7 +17,7 @@ from proto_schema.onnx import TensorProto
 def to_input(name: str, place: int) -> Row:
     """Upwards: the attribute becomes a constant."""
 
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         if not node.given(name):
             return None
         inputs = [*node.inputs, *[None] * (place + 1 - len(node.inputs))]
@@ -28,7 +30,7 @@ def to_input(name: str, place: int) -> Row:
 def to_attribute(name: str, place: int) -> Row:
     """Downwards: an input whose elements are known becomes an attribute."""
 
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         if not node.has(place):
             return None
         known = node.need_ints(place)
@@ -58,7 +60,7 @@ up(*REDUCTIONS, version=18)(to_input("axes", 1))
 
 @down("ReduceSum", version=13)
 @down(*REDUCTIONS, version=18)
-def reduce_axes(node: Draft, op: Writer) -> Result:
+def reduce_axes(node: VersionedNode, op: Writer) -> Result:
     """Axes as an attribute; before, there is no way to reduce nothing, so that is written out."""
     axes = None
     if node.has(1):
@@ -72,7 +74,7 @@ def reduce_axes(node: Draft, op: Writer) -> Result:
 
 
 @down("ReduceMax", "ReduceMin", version=20)
-def extremes_of_truth(node: Draft, op: Writer) -> Result:
+def extremes_of_truth(node: VersionedNode, op: Writer) -> Result:
     """Truth values are counted, because a sum over nothing is 0."""
     if node.need_dtype(0) != BOOL:
         return None
@@ -84,7 +86,7 @@ def extremes_of_truth(node: Draft, op: Writer) -> Result:
 
 
 @down("ReduceMax", "ReduceMin", version=12)
-def extremes_of_bytes(node: Draft, op: Writer) -> Result:
+def extremes_of_bytes(node: VersionedNode, op: Writer) -> Result:
     """Integers of 8 bits in 32; the extreme of nothing is that of the narrow type."""
     ends = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255)}.get(node.need_dtype(0))
     if ends is None:
@@ -96,7 +98,7 @@ def extremes_of_bytes(node: Draft, op: Writer) -> Result:
     return op.Cast(inside, to=node[0].dtype)
 
 
-def _elementwise(node: Draft, op: Writer) -> Value:
+def _elementwise(node: VersionedNode, op: Writer) -> Value:
     """What a reduction over no axes computes of each element."""
     x, name = node[0], node.schema.name
     forms = {
@@ -121,7 +123,7 @@ def positive(values: Sequence[int], rank: int | None) -> list[int]:
 
 
 @down("ArgMax", "ArgMin", "Compress", "Concat", "Flatten", "Hardmax", "LogSoftmax", "Softmax", "Split", version=11)
-def one_axis(node: Draft, op: Writer) -> Result:
+def one_axis(node: VersionedNode, op: Writer) -> Result:
     """A negative axis, counted from the front."""
     axis = node.attribute("axis")
     if axis is None or axis >= 0:
@@ -131,7 +133,7 @@ def one_axis(node: Draft, op: Writer) -> Result:
 
 
 @down("ReduceSum", "Squeeze", *REDUCTIONS, version=11)
-def several_axes(node: Draft, op: Writer) -> Result:
+def several_axes(node: VersionedNode, op: Writer) -> Result:
     """Negative axes, counted from the front."""
     axes = node.attribute("axes")
     if axes is None or min(axes, default=0) >= 0:
@@ -140,7 +142,7 @@ def several_axes(node: Draft, op: Writer) -> Result:
 
 
 @down("Unsqueeze", version=11)
-def axes_of_result(node: Draft, op: Writer) -> Result:
+def axes_of_result(node: VersionedNode, op: Writer) -> Result:
     """Negative axes, counted from the front of the result."""
     axes = node.attribute("axes", [])
     rank = node[0].rank
@@ -151,7 +153,7 @@ def axes_of_result(node: Draft, op: Writer) -> Result:
 
 
 @down("Hardmax", "LogSoftmax", "Softmax", version=13)
-def softmax_of_rows(node: Draft, op: Writer) -> Result:
+def softmax_of_rows(node: VersionedNode, op: Writer) -> Result:
     """Over one axis: that axis goes last, where both forms mean the same."""
     axis, rank = node.attribute("axis"), node[0].rank
     if axis == -1 or (rank is not None and axis == rank - 1):
@@ -165,7 +167,7 @@ def softmax_of_rows(node: Draft, op: Writer) -> Result:
 
 
 @up("Hardmax", "LogSoftmax", "Softmax", version=13)
-def softmax_of_matrix(node: Draft, op: Writer) -> Result:
+def softmax_of_matrix(node: VersionedNode, op: Writer) -> Result:
     """Over all axes from one on, which are flattened to one."""
     axis, rank = node.attribute("axis"), node[0].rank
     if axis == -1 or (rank is not None and axis == rank - 1):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from proto_schema.conversion.adapters.axes import positive
-from proto_schema.conversion.drafts import Draft, RefusedError
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
 
 
 @up("Scan", version=9)
-def scan_without_batch(node: Draft, op: Writer) -> Result:
+def scan_without_batch(node: VersionedNode, op: Writer) -> Result:
     """A batch of one is taken away and put back. More need a loop around the loop, and lengths are withdrawn."""
     if node.has(0):
         raise RefusedError("it has lengths of sequences, which opset 9 withdrew")
@@ -25,7 +26,7 @@ def scan_without_batch(node: Draft, op: Writer) -> Result:
 
 
 @down("Scan", version=11)
-def scan_axes(node: Draft, op: Writer) -> Result:
+def scan_axes(node: VersionedNode, op: Writer) -> Result:
     """Negative axes, counted from the front."""
     rows = node.attribute("num_scan_inputs")
     axes = node.attribute("scan_input_axes") or []
@@ -48,7 +49,7 @@ def scan_axes(node: Draft, op: Writer) -> Result:
 
 
 @down("Scan", version=9)
-def scan_of_one(node: Draft, op: Writer) -> Result:
+def scan_of_one(node: VersionedNode, op: Writer) -> Result:
     """A batch of one around everything."""
     rows = node.attribute("num_scan_inputs")
     plain = {"scan_input_axes", "scan_output_axes", "scan_output_directions"}

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, RefusedError
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, Row, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, FLOAT, INT64, Writer, is_float
 from proto_schema.onnx import TensorProto
 
@@ -15,7 +16,7 @@ LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @down("Range", version=27)
-def low_precision(node: Draft, op: Writer) -> Result:
+def low_precision(node: VersionedNode, op: Writer) -> Result:
     """Half precision, computed in the stash type."""
     dtype, stash = node.need_dtype(0), node.attribute("stash_type")
     if dtype not in LOW:
@@ -27,7 +28,7 @@ def low_precision(node: Draft, op: Writer) -> Result:
 
 
 @down("Range", version=11)
-def count_up(node: Draft, op: Writer) -> Result:
+def count_up(node: VersionedNode, op: Writer) -> Result:
     """As many steps as there are before the limit."""
     dtype = node.need_dtype(0)
     start, limit, delta = (node[place] for place in range(3))
@@ -58,7 +59,7 @@ def count_up(node: Draft, op: Writer) -> Result:
 def _window(terms: tuple[float, ...]) -> Row:
     """A sum of cosines: of the place among all places, or among all but one."""
 
-    def row(node: Draft, op: Writer) -> Result:
+    def row(node: VersionedNode, op: Writer) -> Result:
         wanted = node.attribute("output_datatype")
         size = node[0].number()
         if size is not None:
@@ -89,7 +90,7 @@ down("BlackmanWindow", version=17)(_window((0.42, -0.5, 0.08)))
 
 
 @down("Bernoulli", version=15)
-def bernoulli(node: Draft, op: Writer) -> Result:
+def bernoulli(node: VersionedNode, op: Writer) -> Result:
     """A uniform number below the probability."""
     x = node[0]
     wanted = node.attribute("dtype") or node.need_dtype(0)

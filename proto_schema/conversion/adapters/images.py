@@ -5,21 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.conversion.adapters.interpolation import resized
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import FLOAT, Writer
+from proto_schema.ir import Value
 
 # Upsample and Resize --------------------------------------------------------------------------------------------------
 
 
 @up("Upsample", version=9)
-def scales_as_input(node: Draft, op: Writer) -> Result:
+def scales_as_input(node: VersionedNode, op: Writer) -> Result:
     """The scales become an input."""
     return node.with_(inputs=[node[0], op.const(np.array(node.attribute("scales"), np.float32))], drop="scales")
 
 
 @down("Upsample", version=9)
-def scales_as_attribute(node: Draft, op: Writer) -> Result:
+def scales_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """Known scales as an attribute."""
     scales = node[1].array()
     if scales is None:
@@ -28,13 +30,13 @@ def scales_as_attribute(node: Draft, op: Writer) -> Result:
 
 
 @up("Upsample", version=10)
-def upsample_is_resize(node: Draft, op: Writer) -> Result:
+def upsample_is_resize(node: VersionedNode, op: Writer) -> Result:
     """The operator has another name."""
     return node.with_(op_type="Resize")
 
 
 @down("Resize", version=10)
-def resize_is_upsample(node: Draft, op: Writer) -> Result:
+def resize_is_upsample(node: VersionedNode, op: Writer) -> Result:
     """The operator had another name, and made nothing smaller."""
     scales = node[1].array()
     if scales is None or (scales < 1).any():
@@ -43,7 +45,7 @@ def resize_is_upsample(node: Draft, op: Writer) -> Result:
 
 
 @up("Resize", version=11)
-def places_of_old(node: Draft, op: Writer) -> Result:
+def places_of_old(node: VersionedNode, op: Writer) -> Result:
     """The places are multiples of the scale, rounded down."""
     nearest = "floor" if node.text("mode") == "nearest" else None
     none = op.const(np.zeros(0, np.float32))
@@ -53,7 +55,7 @@ def places_of_old(node: Draft, op: Writer) -> Result:
 
 
 @down("Resize", version=19)
-def symmetric(node: Draft, op: Writer) -> Result:
+def symmetric(node: VersionedNode, op: Writer) -> Result:
     """Places that are symmetric to the middle are new."""
     if node.text("coordinate_transformation_mode") == "half_pixel_symmetric":
         return _by_matrices(node, op, "coordinate_transformation_mode 'half_pixel_symmetric'")
@@ -61,7 +63,7 @@ def symmetric(node: Draft, op: Writer) -> Result:
 
 
 @down("Resize", version=18)
-def of_all_axes(node: Draft, op: Writer) -> Result:
+def of_all_axes(node: VersionedNode, op: Writer) -> Result:
     """Axes, aspect ratios and antialiasing are new."""
     names = "antialias axes keep_aspect_ratio_policy"
     plain = node.text("keep_aspect_ratio_policy") == "stretch" or not node.has(3)
@@ -86,7 +88,7 @@ def of_all_axes(node: Draft, op: Writer) -> Result:
 
 
 @down("Resize", version=13)
-def with_all_inputs(node: Draft, op: Writer) -> Result:
+def with_all_inputs(node: VersionedNode, op: Writer) -> Result:
     """Inputs that are not there are empty."""
     none = op.const(np.zeros(0, np.float32))
     inputs: list[Value | None] = [node[0], node.input(1) or none, node.input(2) or none]
@@ -94,7 +96,7 @@ def with_all_inputs(node: Draft, op: Writer) -> Result:
 
 
 @down("Resize", version=11)
-def resize_by_scales(node: Draft, op: Writer) -> Result:
+def resize_by_scales(node: VersionedNode, op: Writer) -> Result:
     """Scales alone, and places that are multiples of them, rounded down; else the sizes must be known."""
     mode = node.text("mode")
     given = node.has(2) and node[2].sizes != (0,)
@@ -105,7 +107,7 @@ def resize_by_scales(node: Draft, op: Writer) -> Result:
     return _by_matrices(node, op)
 
 
-def _by_matrices(node: Draft, op: Writer, new: str = "", *, old: bool = False) -> Value:
+def _by_matrices(node: VersionedNode, op: Writer, new: str = "", *, old: bool = False) -> Value:
     """Known sizes: each axis by itself, by Gather or by a product with a matrix. `new` is what older versions lack."""
     made = resized(node, op, old)
     if made is None:
@@ -118,14 +120,14 @@ def _by_matrices(node: Draft, op: Writer, new: str = "", *, old: bool = False) -
 
 
 @up("GridSample", version=20)
-def new_names(node: Draft, op: Writer) -> Result:
+def new_names(node: VersionedNode, op: Writer) -> Result:
     """Modes have other names."""
     mode = node.text("mode")
     return node.with_(mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
 
 
 @down("GridSample", version=20)
-def old_names(node: Draft, op: Writer) -> Result:
+def old_names(node: VersionedNode, op: Writer) -> Result:
     """Modes had other names, and images two axes."""
     if node.need_rank(0) != 4:
         raise RefusedError("its input has more than two axes of space")
@@ -134,13 +136,13 @@ def old_names(node: Draft, op: Writer) -> Result:
 
 
 @up("RoiAlign", version=16)
-def old_places(node: Draft, op: Writer) -> Result:
+def old_places(node: VersionedNode, op: Writer) -> Result:
     """Places were not shifted by half a pixel."""
     return node.with_(coordinate_transformation_mode="output_half_pixel")
 
 
 @down("RoiAlign", version=16)
-def whole_places(node: Draft, op: Writer) -> Result:
+def whole_places(node: VersionedNode, op: Writer) -> Result:
     """Places that are not shifted."""
     if node.text("coordinate_transformation_mode") != "output_half_pixel":
         raise RefusedError("its places are shifted by half a pixel")
@@ -148,7 +150,7 @@ def whole_places(node: Draft, op: Writer) -> Result:
 
 
 @down("AffineGrid", version=20)
-def affine_grid(node: Draft, op: Writer) -> Result:
+def affine_grid(node: VersionedNode, op: Writer) -> Result:
     """The known grid of places, times the matrices."""
     sizes = node.need_ints(1)[2:]
     dtype = node.need_dtype(0)

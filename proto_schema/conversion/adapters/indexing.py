@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.conversion.adapters.axes import positive
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, INT64, Writer, is_integer, is_unsigned
 from proto_schema.inference.types import Tensor
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 # Gather ---------------------------------------------------------------------------------------------------------------
@@ -27,7 +29,7 @@ def _from_front(op: Writer, indices: Value, size: Value) -> Value:
 
 
 @down("Gather", version=11)
-def gather(node: Draft, op: Writer) -> Result:
+def gather(node: VersionedNode, op: Writer) -> Result:
     """Indices and axes that count from the end came with opset 11."""
     axis = node.attribute("axis")
     axis = positive([axis], node[0].rank)[0]
@@ -39,7 +41,7 @@ def gather(node: Draft, op: Writer) -> Result:
 
 
 @down("GatherElements", version=11)
-def gather_elements(node: Draft, op: Writer) -> Result:
+def gather_elements(node: VersionedNode, op: Writer) -> Result:
     """From the flattened tensor: each index as a place in it."""
     x, indices = node[0], node[1]
     rank, axis = node.need_rank(0), positive([node.attribute("axis")], node.need_rank(0))[0]
@@ -79,7 +81,7 @@ def _number(op: Writer, size: Value) -> Value:
 
 
 @down("GatherND", version=12)
-def gather_of_batches(node: Draft, op: Writer) -> Result:
+def gather_of_batches(node: VersionedNode, op: Writer) -> Result:
     """Places of the batch axes before the indices."""
     batch = node.attribute("batch_dims")
     if not batch:
@@ -87,7 +89,7 @@ def gather_of_batches(node: Draft, op: Writer) -> Result:
     return op.GatherND(node[0], _with_batch(node, op, batch))
 
 
-def _with_batch(node: Draft, op: Writer, batch: int) -> Value:
+def _with_batch(node: VersionedNode, op: Writer, batch: int) -> Value:
     indices, rank = op.cast(node[1], INT64), node.need_rank(1)
     sizes = [op.size(indices, axis) for axis in range(rank - 1)]
     parts = []
@@ -99,7 +101,7 @@ def _with_batch(node: Draft, op: Writer, batch: int) -> Value:
 
 
 @down("GatherND", version=11)
-def gather_nd(node: Draft, op: Writer) -> Result:
+def gather_nd(node: VersionedNode, op: Writer) -> Result:
     """From a tensor whose indexed axes are flattened to one."""
     x, indices = node[0], op.cast(node[1], INT64)
     rank, deep = node.need_rank(0), indices.dim(-1)
@@ -127,14 +129,14 @@ def _flat_places(op: Writer, x: Value, indices: Value, deep: int) -> Value:
 
 
 @up("Scatter", version=11)
-def scatter(node: Draft, op: Writer) -> Result:
+def scatter(node: VersionedNode, op: Writer) -> Result:
     """The operator has another name."""
     return node.with_(op_type="ScatterElements")
 
 
 @down("ScatterElements", version=18)
 @down("ScatterND", version=18)
-def no_extremes(node: Draft, op: Writer) -> Result:
+def no_extremes(node: VersionedNode, op: Writer) -> Result:
     """The largest and the smallest came with opset 18."""
     if node.text("reduction") not in ("max", "min"):
         return None
@@ -145,7 +147,7 @@ def no_extremes(node: Draft, op: Writer) -> Result:
 
 @down("ScatterElements", version=16)
 @down("ScatterND", version=16)
-def no_reduction(node: Draft, op: Writer) -> Result:
+def no_reduction(node: VersionedNode, op: Writer) -> Result:
     """Sums and products came with opset 16."""
     if node.text("reduction") == "none":
         return node.with_(drop="reduction")
@@ -157,7 +159,7 @@ def no_reduction(node: Draft, op: Writer) -> Result:
 _REDUCED = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 
 
-def _one_by_one(node: Draft, op: Writer) -> Value:
+def _one_by_one(node: VersionedNode, op: Writer) -> Value:
     """Each update in its turn, on the flattened tensor, in a Loop: there may be no update at all."""
     x, rank = node[0], node.need_rank(0)
     axis = positive([node.attribute("axis")], rank)[0]
@@ -166,7 +168,7 @@ def _one_by_one(node: Draft, op: Writer) -> Value:
     return _scanned(node, op, op.Reshape(x, [-1]), places, updates)
 
 
-def _rows_one_by_one(node: Draft, op: Writer) -> Value:
+def _rows_one_by_one(node: VersionedNode, op: Writer) -> Value:
     x, indices = node[0], op.cast(node[1], INT64)
     rank, deep = node.need_rank(0), indices.dim(-1)
     if not isinstance(deep, int):
@@ -178,7 +180,7 @@ def _rows_one_by_one(node: Draft, op: Writer) -> Value:
     return _scanned(node, op, rows, places, updates)
 
 
-def _scanned(node: Draft, op: Writer, rows: Value, places: Value, updates: Value) -> Value:
+def _scanned(node: VersionedNode, op: Writer, rows: Value, places: Value, updates: Value) -> Value:
     reduced = _REDUCED[node.text("reduction")]
     rank = len(rows.shape or ())
     count = _number(op, op.size(places, 0))
@@ -192,12 +194,12 @@ def _scanned(node: Draft, op: Writer, rows: Value, places: Value, updates: Value
         if rank > 1:
             index = op.Expand(index, op.shape(update))
         body.outputs = [go, op.ScatterElements(now, index, after, axis=0)]
-    made = op.looped("Loop", [count, op.const(np.array(True)), rows], [rows.type], body=body.graph)[0]
+    made = op.looped("Loop", [count, op.const(np.array(True)), rows], [rows.type], body=body)[0]
     return op.Reshape(made, op.shape(node[0]))
 
 
 @down("ScatterND", version=11)
-def scatter_nd(node: Draft, op: Writer) -> Result:
+def scatter_nd(node: VersionedNode, op: Writer) -> Result:
     """On a tensor whose indexed axes are flattened to one, row by row."""
     x, indices = node[0], op.cast(node[1], INT64)
     rank, deep = node.need_rank(0), indices.dim(-1)
@@ -213,7 +215,7 @@ def scatter_nd(node: Draft, op: Writer) -> Result:
 
 
 @down("ScatterElements", version=11)
-def scatter_elements(node: Draft, op: Writer) -> Result:
+def scatter_elements(node: VersionedNode, op: Writer) -> Result:
     """The operator had another name, and indices from the front."""
     axis = positive([node.attribute("axis")], node[0].rank)[0]
     node.need_dtype(1)
@@ -225,7 +227,7 @@ def scatter_elements(node: Draft, op: Writer) -> Result:
 
 
 @up("OneHot", version=11)
-def one_hot_from_end(node: Draft, op: Writer) -> Result:
+def one_hot_from_end(node: VersionedNode, op: Writer) -> Result:
     """A negative index was outside, and came to count from the end: it becomes the depth, which is outside."""
     indices = node[0]
     known = indices.array()
@@ -238,7 +240,7 @@ def one_hot_from_end(node: Draft, op: Writer) -> Result:
 
 
 @down("OneHot", version=11)
-def one_hot_from_front(node: Draft, op: Writer) -> Result:
+def one_hot_from_front(node: VersionedNode, op: Writer) -> Result:
     """Indices that count from the end, counted from the front."""
     axis = node.attribute("axis")
     if axis < -1:
@@ -257,7 +259,7 @@ def one_hot_from_front(node: Draft, op: Writer) -> Result:
 
 
 @down("ArgMax", "ArgMin", version=12)
-def last_of_equals(node: Draft, op: Writer) -> Result:
+def last_of_equals(node: VersionedNode, op: Writer) -> Result:
     """The last of equals: the first from the other end."""
     if not node.attribute("select_last_index"):
         return node.with_(drop="select_last_index")
@@ -272,13 +274,13 @@ def last_of_equals(node: Draft, op: Writer) -> Result:
 
 
 @up("TopK", version=10)
-def count_as_input(node: Draft, op: Writer) -> Result:
+def count_as_input(node: VersionedNode, op: Writer) -> Result:
     """The count becomes an input."""
     return node.with_(inputs=[node[0], op.ints([node.attribute("k")])], drop="k")
 
 
 @down("TopK", version=11)
-def largest_only(node: Draft, op: Writer) -> Result:
+def largest_only(node: VersionedNode, op: Writer) -> Result:
     """The smallest are the largest of the negatives; integers are compared in double precision, which holds 32 bits."""
     x, dtype = node[0], node.need_dtype(0)
     if is_integer(dtype):
@@ -295,13 +297,13 @@ def largest_only(node: Draft, op: Writer) -> Result:
 
 
 @down("TopK", version=10)
-def count_as_attribute(node: Draft, op: Writer) -> Result:
+def count_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """A known count as an attribute."""
     return node.with_(inputs=[node[0]], k=node.need_ints(1)[0])
 
 
 @down("ReverseSequence", version=10)
-def reverse_sequence(node: Draft, op: Writer) -> Result:
+def reverse_sequence(node: VersionedNode, op: Writer) -> Result:
     """Gather in the other order as far as each sequence goes."""
     x, rank = node[0], node.need_rank(0)
     batch, time = node.attribute("batch_axis"), node.attribute("time_axis")
@@ -316,7 +318,7 @@ def reverse_sequence(node: Draft, op: Writer) -> Result:
 
 
 @down("Compress", version=9)
-def compress(node: Draft, op: Writer) -> Result:
+def compress(node: VersionedNode, op: Writer) -> Result:
     """Known conditions: Gather."""
     known = node[1].array()
     if known is None:

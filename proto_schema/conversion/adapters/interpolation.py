@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import FLOAT, Writer
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 Array = npt.NDArray[Any]
 
 
-def resized(node: Draft, op: Writer, old: bool) -> Value | None:
+def resized(node: VersionedNode, op: Writer, old: bool) -> Value | None:
     """The result; None where a size is not known. With `old`, the node has the form of opset 10."""
     x, rank = node[0], node[0].rank
     sizes = x.sizes
@@ -83,7 +85,7 @@ def _places(mode: str, size: int, end: int, factor: float) -> Array:
     return (steps + 0.5) / factor - 0.5
 
 
-def _nearest(node: Draft, old: bool, places: Array, size: int) -> Array:
+def _nearest(node: VersionedNode, old: bool, places: Array, size: int) -> Array:
     how = "floor" if old else node.text("nearest_mode")
     shift = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(how, 0.0)
     rounded: Array = (np.ceil if how in ("ceil", "round_prefer_floor") else np.floor)(places + shift)
@@ -91,7 +93,7 @@ def _nearest(node: Draft, old: bool, places: Array, size: int) -> Array:
     return found
 
 
-def _weights(node: Draft, places: Array, size: int, end: int, factor: float) -> Array:
+def _weights(node: VersionedNode, places: Array, size: int, end: int, factor: float) -> Array:
     """Row by row the weights with which an element of the result adds those of the input."""
     cubic = node.text("mode") == "cubic"
     shrink = min(factor, 1.0) if node.attribute("antialias", 0) else 1.0

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, Value
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import INT64, Writer
+from proto_schema.ir import Value
 
 
 @down("NegativeLogLikelihoodLoss", version=12)
-def negative_log_likelihood(node: Draft, op: Writer) -> Result:
+def negative_log_likelihood(node: VersionedNode, op: Writer) -> Result:
     """The element that the target names, negative and weighted."""
     return _loss(node, op, node[0])
 
 
 @down("SoftmaxCrossEntropyLoss", version=12)
-def cross_entropy(node: Draft, op: Writer) -> Result:
+def cross_entropy(node: VersionedNode, op: Writer) -> Result:
     """The same of the logarithm of Softmax."""
     logarithm = op.LogSoftmax(node[0], axis=1)
     return [_loss(node, op, logarithm), logarithm]
 
 
-def _loss(node: Draft, op: Writer, x: Value) -> Value:
+def _loss(node: VersionedNode, op: Writer, x: Value) -> Value:
     target = op.cast(node[1], INT64)
     ignored = node.attribute("ignore_index")
     skipped: Value | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, RefusedError
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
 from proto_schema.onnx import TensorProto
 
@@ -14,7 +15,7 @@ LARGEST = 32
 
 
 @down("Det", version=11)
-def determinant(node: Draft, op: Writer) -> Result:
+def determinant(node: VersionedNode, op: Writer) -> Result:
     """Elimination with the largest element of each column as the pivot, in double precision."""
     x, rank = node[0], node.need_rank(0)
     known = [size for size in (x.dim(-1), x.dim(-2)) if isinstance(size, int)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from proto_schema.conversion.drafts import Draft, RefusedError
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
 from proto_schema.numpy_helper import to_array
 from proto_schema.onnx import TensorProto
@@ -12,7 +13,7 @@ ML = "ai.onnx.ml"
 
 
 @up("LabelEncoder", version=2, domain=ML)
-def keys_and_values(node: Draft, op: Writer) -> Result:
+def keys_and_values(node: VersionedNode, op: Writer) -> Result:
     """A list of classes becomes keys and values: from text to places, or from places to text."""
     classes = node.attribute("classes_strings", [])
     places = list(range(len(classes)))
@@ -28,7 +29,7 @@ def keys_and_values(node: Draft, op: Writer) -> Result:
 
 
 @down("LabelEncoder", version=4, domain=ML)
-def lists(node: Draft, op: Writer) -> Result:
+def lists(node: VersionedNode, op: Writer) -> Result:
     """Tensors of keys and values as lists, where the older version has such."""
     given = {}
     for name in ("keys", "values"):

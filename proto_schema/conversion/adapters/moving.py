@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from proto_schema.conversion.adapters.axes import positive
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, FLOAT, INT64, Writer, is_float
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 END = 1 << 62
@@ -19,14 +21,14 @@ END = 1 << 62
 
 
 @up("Pad", version=11)
-def pads_as_input(node: Draft, op: Writer) -> Result:
+def pads_as_input(node: VersionedNode, op: Writer) -> Result:
     """Pads and value become inputs."""
     value = op.like(node.attribute("value"), node[0]) if node.given("value") else None
     return node.with_(inputs=[node[0], op.ints(node.attribute("pads")), value], drop="pads value")
 
 
 @down("Pad", version=19)
-def pad_around(node: Draft, op: Writer) -> Result:
+def pad_around(node: VersionedNode, op: Writer) -> Result:
     """Around the edge: the elements of the other end, by Concat."""
     if node.text("mode") != "wrap":
         return None
@@ -47,13 +49,13 @@ def pad_around(node: Draft, op: Writer) -> Result:
     return x
 
 
-def _axes_of_pad(node: Draft, rank: int) -> list[int]:
+def _axes_of_pad(node: VersionedNode, rank: int) -> list[int]:
     axes = node.need_ints(3) if node.has(3) else list(range(rank))
     return positive(axes, rank)
 
 
 @down("Pad", version=18)
-def pads_of_all_axes(node: Draft, op: Writer) -> Result:
+def pads_of_all_axes(node: VersionedNode, op: Writer) -> Result:
     """Pads of some axes among zeros."""
     if not node.has(3):
         return None
@@ -73,7 +75,7 @@ def pads_of_all_axes(node: Draft, op: Writer) -> Result:
 
 
 @down("Pad", version=13)
-def pad_all_types(node: Draft, op: Writer) -> Result:
+def pad_all_types(node: VersionedNode, op: Writer) -> Result:
     """Truth values as numbers."""
     if node[0].dtype != BOOL:
         return None
@@ -83,7 +85,7 @@ def pad_all_types(node: Draft, op: Writer) -> Result:
 
 
 @down("Pad", version=11)
-def pads_as_attribute(node: Draft, op: Writer) -> Result:
+def pads_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """Pads and value as attributes where they are known; integers in a type that holds them."""
     dtype, mode = node.need_dtype(0), node.text("mode")
     if not is_float(dtype):
@@ -103,7 +105,7 @@ def pads_as_attribute(node: Draft, op: Writer) -> Result:
     return node.with_(inputs=[node[0]], pads=pads, value=float(number))
 
 
-def _pad_by_concat(node: Draft, op: Writer) -> Value:
+def _pad_by_concat(node: VersionedNode, op: Writer) -> Value:
     """Constant pads, one axis after the other: filled parts before and behind; a negative pad takes elements away."""
     x, rank = node[0], node.need_rank(0)
     if node.text("mode") != "constant":
@@ -139,7 +141,7 @@ def _pad_by_concat(node: Draft, op: Writer) -> Value:
 
 
 @up("Slice", version=10)
-def bounds_as_inputs(node: Draft, op: Writer) -> Result:
+def bounds_as_inputs(node: VersionedNode, op: Writer) -> Result:
     """Bounds and axes become inputs."""
     axes = op.ints(node.attribute("axes")) if node.given("axes") else None
     bounds = [op.ints(node.attribute(name)) for name in ("starts", "ends")]
@@ -147,7 +149,7 @@ def bounds_as_inputs(node: Draft, op: Writer) -> Result:
 
 
 @down("Slice", version=11)
-def slice_axes(node: Draft, op: Writer) -> Result:
+def slice_axes(node: VersionedNode, op: Writer) -> Result:
     """Negative axes, counted from the front."""
     axes = node.ints(3)
     if axes is None or min(axes, default=0) >= 0:
@@ -157,7 +159,7 @@ def slice_axes(node: Draft, op: Writer) -> Result:
 
 
 @down("Slice", version=10)
-def bounds_as_attributes(node: Draft, op: Writer) -> Result:
+def bounds_as_attributes(node: VersionedNode, op: Writer) -> Result:
     """Known bounds as attributes. Steps are taken by Gather, and so are computed bounds."""
     starts, ends = node.ints(1), node.ints(2)
     count = node[1].dim(0)
@@ -203,7 +205,7 @@ def _bounds(start: int, end: int, step: int, size: int) -> tuple[int | None, int
     return max(min(start, size - 1), -1) if start >= 0 else 0, None if end < 0 else end, step
 
 
-def _computed_slice(node: Draft, op: Writer, axes: Sequence[int], steps: Sequence[int]) -> Value:
+def _computed_slice(node: VersionedNode, op: Writer, axes: Sequence[int], steps: Sequence[int]) -> Value:
     """Bounds that are computed: a table of the places of each axis, cut by comparison."""
     x = node[0]
     if any(step != 1 for step in steps):
@@ -222,14 +224,14 @@ def _computed_slice(node: Draft, op: Writer, axes: Sequence[int], steps: Sequenc
 
 
 @up("Split", version=13)
-def split_as_input(node: Draft, op: Writer) -> Result:
+def split_as_input(node: VersionedNode, op: Writer) -> Result:
     """The sizes become an input."""
     sizes = op.ints(node.attribute("split")) if node.given("split") else None
     return node.with_(inputs=[node[0], sizes], drop="split")
 
 
 @down("Split", version=13)
-def split_as_attribute(node: Draft, op: Writer) -> Result:
+def split_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """Known sizes as an attribute; computed ones by Slice."""
     if not node.has(1):
         return None
@@ -247,13 +249,13 @@ def split_as_attribute(node: Draft, op: Writer) -> Result:
 
 
 @up("Split", version=18)
-def count_of_parts(node: Draft, op: Writer) -> Result:
+def count_of_parts(node: VersionedNode, op: Writer) -> Result:
     """Equal parts are counted."""
     return None if node.has(1) else node.with_(num_outputs=len(node.outputs))
 
 
 @down("Split", version=18)
-def uneven_parts(node: Draft, op: Writer) -> Result:
+def uneven_parts(node: VersionedNode, op: Writer) -> Result:
     """Equal parts, of which the last may be smaller."""
     count = node.attribute("num_outputs")
     if node.has(1) or count is None:
@@ -277,7 +279,7 @@ def uneven_parts(node: Draft, op: Writer) -> Result:
 
 
 @down("Shape", version=15)
-def part_of_shape(node: Draft, op: Writer) -> Result:
+def part_of_shape(node: VersionedNode, op: Writer) -> Result:
     """Part of the shape, by Slice."""
     if not node.attribute("start") and not node.given("end"):
         return None
@@ -286,7 +288,7 @@ def part_of_shape(node: Draft, op: Writer) -> Result:
 
 
 @down("Reshape", version=14)
-def zeros_copy(node: Draft, op: Writer) -> Result:
+def zeros_copy(node: VersionedNode, op: Writer) -> Result:
     """A size of 0 that means 0: left where the shape has none, else said otherwise.
 
     A computed shape may have one. Then there are no elements, and any tensor of that shape is the same.
@@ -301,7 +303,7 @@ def zeros_copy(node: Draft, op: Writer) -> Result:
             filled.outputs = [op.Reshape(node[0], node[1])]
         has_zero = op.Equal(op.ReduceProd(node[1], keepdims=0), op.const(np.array(0)))
         kinds = [node.out_type(0)]
-        return op.looped("If", [has_zero], kinds, then_branch=empty.graph, else_branch=filled.graph)[0]
+        return op.looped("If", [has_zero], kinds, then_branch=empty, else_branch=filled)[0]
     if 0 not in shape:
         return node.with_(drop="allowzero")
     sizes = node[0].sizes
@@ -318,13 +320,13 @@ def zeros_copy(node: Draft, op: Writer) -> Result:
 
 
 @up("Reshape", version=5)
-def shape_as_input(node: Draft, op: Writer) -> Result:
+def shape_as_input(node: VersionedNode, op: Writer) -> Result:
     """The shape becomes an input."""
     return node.with_(inputs=[node[0], op.ints(node.attribute("shape"))], drop="shape")
 
 
 @down("Expand", version=8)
-def expand(node: Draft, op: Writer) -> Result:
+def expand(node: VersionedNode, op: Writer) -> Result:
     """Known shapes: repeated by Tile."""
     sizes, wanted = node[0].sizes, node.ints(1)
     if sizes is None or wanted is None:
@@ -340,7 +342,7 @@ def expand(node: Draft, op: Writer) -> Result:
 
 
 @down("ConstantOfShape", version=9)
-def constant_of_shape(node: Draft, op: Writer) -> Result:
+def constant_of_shape(node: VersionedNode, op: Writer) -> Result:
     """Known shapes: a constant."""
     from proto_schema.numpy_helper import to_array
 
@@ -356,7 +358,7 @@ def constant_of_shape(node: Draft, op: Writer) -> Result:
 
 
 @down("Constant", version=12)
-def plain_constant(node: Draft, op: Writer) -> Result:
+def plain_constant(node: VersionedNode, op: Writer) -> Result:
     """Numbers and text as a tensor."""
     for name, code in _OF_NUMBERS.items():
         if node.given(name):
@@ -380,7 +382,7 @@ _OF_NUMBERS = {
 
 
 @down("Constant", version=11)
-def dense_constant(node: Draft, op: Writer) -> Result:
+def dense_constant(node: VersionedNode, op: Writer) -> Result:
     """A sparse constant as a dense one: before, no operator takes another."""
     sparse = node.attribute("sparse_value")
     if sparse is None:
@@ -399,7 +401,7 @@ def dense_constant(node: Draft, op: Writer) -> Result:
 
 
 @down("CastLike", version=15)
-def cast_like(node: Draft, op: Writer) -> Result:
+def cast_like(node: VersionedNode, op: Writer) -> Result:
     """A cast to the type that is known."""
     return op.Cast(
         node[0], to=node.need_dtype(1), saturate=node.attribute("saturate"), round_mode=node.attribute("round_mode")
@@ -407,14 +409,14 @@ def cast_like(node: Draft, op: Writer) -> Result:
 
 
 @down("Cast", "CastLike", version=24)
-def round_mode(node: Draft, op: Writer) -> Result:
+def round_mode(node: VersionedNode, op: Writer) -> Result:
     """How to round to the one type that was new."""
     wanted = node.attribute("to", 0) if node.schema.name == "Cast" else node.need_dtype(1)
     return None if wanted == TensorProto.FLOAT8E8M0 else node.with_(drop="round_mode")
 
 
 @down("Cast", "CastLike", version=19)
-def saturate(node: Draft, op: Writer) -> Result:
+def saturate(node: VersionedNode, op: Writer) -> Result:
     """Only the types that were new saturate."""
     wanted = node.attribute("to", 0) if node.schema.name == "Cast" else node.need_dtype(1)
     return node.with_(drop="saturate") if wanted < TensorProto.FLOAT8E4M3FN else None
@@ -424,7 +426,7 @@ def saturate(node: Draft, op: Writer) -> Result:
 
 
 @down("SpaceToDepth", version=28)
-def space_to_depth(node: Draft, op: Writer) -> Result:
+def space_to_depth(node: VersionedNode, op: Writer) -> Result:
     """The other order of blocks, by Reshape and Transpose."""
     if node.text("mode") != "CRD":
         return None
@@ -437,7 +439,7 @@ def space_to_depth(node: Draft, op: Writer) -> Result:
 
 
 @down("DepthToSpace", version=11)
-def depth_to_space(node: Draft, op: Writer) -> Result:
+def depth_to_space(node: VersionedNode, op: Writer) -> Result:
     """The other order of blocks, by Reshape and Transpose."""
     if node.text("mode") != "CRD":
         return node.with_(drop="mode")
@@ -451,7 +453,7 @@ def depth_to_space(node: Draft, op: Writer) -> Result:
 
 
 @down("Trilu", version=14)
-def triangle(node: Draft, op: Writer) -> Result:
+def triangle(node: VersionedNode, op: Writer) -> Result:
     """A mask of places, and Where."""
     x, rank = node[0], node.need_rank(0)
     rows, columns = x.dim(-2), x.dim(-1)
@@ -471,7 +473,7 @@ def triangle(node: Draft, op: Writer) -> Result:
 
 
 @down("CenterCropPad", version=18)
-def center_crop_pad(node: Draft, op: Writer) -> Result:
+def center_crop_pad(node: VersionedNode, op: Writer) -> Result:
     """Slice, then Pad, so that the middle stays in the middle."""
     x, rank = node[0], node.need_rank(0)
     axes = node.attribute("axes")

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, FLOAT, Writer
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 DOUBLE = TensorProto.DOUBLE
 
 
 @down("LayerNormalization", version=17)
-def layer_normalization(node: Draft, op: Writer) -> Result:
+def layer_normalization(node: VersionedNode, op: Writer) -> Result:
     """(x - mean) / sqrt(variance + epsilon) over the last axes, computed in the stash type; then scale and bias."""
     rank = node.need_rank(0)
     axis = node.attribute("axis")
@@ -34,7 +36,7 @@ def layer_normalization(node: Draft, op: Writer) -> Result:
 
 
 @down("RMSNormalization", version=23)
-def rms_normalization(node: Draft, op: Writer) -> Result:
+def rms_normalization(node: VersionedNode, op: Writer) -> Result:
     """x / sqrt(mean of squares + epsilon) over the last axes, computed in the stash type; then scale."""
     rank = node.need_rank(0)
     axis = node.attribute("axis")
@@ -47,19 +49,19 @@ def rms_normalization(node: Draft, op: Writer) -> Result:
 
 
 @down("GroupNormalization", version=21)
-def group_normalization(node: Draft, op: Writer) -> Result:
+def group_normalization(node: VersionedNode, op: Writer) -> Result:
     """Mean and variance of each group; scale and bias are of each channel. Opset 18 has a form that is withdrawn."""
     return _groups(node, op, per_group=False)
 
 
 @down("GroupNormalization", version=18)
-def group_normalization_18(node: Draft, op: Writer) -> Result:
+def group_normalization_18(node: VersionedNode, op: Writer) -> Result:
     """The same with scale and bias of each group."""
     return _groups(node, op, per_group=True)
 
 
 @up("GroupNormalization", version=21)
-def scale_of_channels(node: Draft, op: Writer) -> Result:
+def scale_of_channels(node: VersionedNode, op: Writer) -> Result:
     """Scale and bias of each group are repeated for its channels."""
     groups = node.attribute("num_groups")
     channels = op.size(node[0], 1)
@@ -75,7 +77,7 @@ def scale_of_channels(node: Draft, op: Writer) -> Result:
     return node.with_(inputs=inputs)
 
 
-def _groups(node: Draft, op: Writer, *, per_group: bool) -> Value:
+def _groups(node: VersionedNode, op: Writer, *, per_group: bool) -> Value:
     given = node.need_dtype(0)
     wanted = given if per_group else node.attribute("stash_type")
     groups = node.attribute("num_groups")
@@ -94,7 +96,7 @@ def _groups(node: Draft, op: Writer, *, per_group: bool) -> Value:
 
 
 @down("MeanVarianceNormalization", version=9)
-def mean_variance(node: Draft, op: Writer) -> Result:
+def mean_variance(node: VersionedNode, op: Writer) -> Result:
     """(x - mean) / (sqrt(variance) + 1e-9)."""
     axes: Sequence[int] = node.attribute("axes")
     away = op.Sub(node[0], op.ReduceMean(node[0], list(axes), keepdims=1))
@@ -106,7 +108,7 @@ def mean_variance(node: Draft, op: Writer) -> Result:
 
 
 @down("BatchNormalization", version=15)
-def one_type(node: Draft, op: Writer) -> Result:
+def one_type(node: VersionedNode, op: Writer) -> Result:
     """Opset 14 has one type for scale and bias, that of x, and one for mean and variance."""
     own = node.need_dtype(0)
     scale = [op.cast(node[place], own) for place in (1, 2)]
@@ -115,7 +117,7 @@ def one_type(node: Draft, op: Writer) -> Result:
 
 
 @down("BatchNormalization", version=14)
-def not_trained(node: Draft, op: Writer) -> Result:
+def not_trained(node: VersionedNode, op: Writer) -> Result:
     """Without training: one type for all inputs. In training, mean and variance of the batch are written out."""
     own = node.need_dtype(0)
     if not node.attribute("training_mode"):
@@ -142,7 +144,7 @@ def not_trained(node: Draft, op: Writer) -> Result:
 
 
 @up("BatchNormalization", version=14)
-def with_mode(node: Draft, op: Writer) -> Result:
+def with_mode(node: VersionedNode, op: Writer) -> Result:
     """Trained where the node has more outputs, which were the statistics of the batch."""
     if any(node.wants(place) for place in range(1, 5)):
         raise RefusedError("it is in training mode, whose outputs opset 14 changed")
@@ -150,7 +152,7 @@ def with_mode(node: Draft, op: Writer) -> Result:
 
 
 @up("BatchNormalization", version=9)
-def of_channels(node: Draft, op: Writer) -> Result:
+def of_channels(node: VersionedNode, op: Writer) -> Result:
     """Statistics of channels; those of each element were withdrawn."""
     if not node.attribute("spatial"):
         raise RefusedError("it has statistics of each element (spatial is 0), which opset 9 withdrew")
@@ -161,14 +163,14 @@ def of_channels(node: Draft, op: Writer) -> Result:
 
 
 @up("Dropout", version=12)
-def ratio_as_input(node: Draft, op: Writer) -> Result:
+def ratio_as_input(node: VersionedNode, op: Writer) -> Result:
     """The ratio becomes an input; it is not trained, as before."""
     ratio = op.like(node.attribute("ratio"), node[0]) if node.given("ratio") else None
     return node.with_(inputs=[node[0], ratio], drop="ratio")
 
 
 @down("Dropout", version=12)
-def ratio_as_attribute(node: Draft, op: Writer) -> Result:
+def ratio_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """Without training, nothing is dropped. In training with a known ratio of 0, neither."""
     known = node[2].number() if node.has(2) else 0
     training = bool(known)
@@ -181,7 +183,7 @@ def ratio_as_attribute(node: Draft, op: Writer) -> Result:
     return node.with_(inputs=[node[0]], drop="seed", also=given)
 
 
-def _dropped(node: Draft, op: Writer, training: Value | None) -> list[Value]:
+def _dropped(node: VersionedNode, op: Writer, training: Value | None) -> list[Value]:
     """Some elements are 0, and the others are scaled, so that the mean stays. Older versions do not train.
 
     `training` says when the model runs whether it does; None stands for a model that does.
@@ -199,7 +201,7 @@ def _dropped(node: Draft, op: Writer, training: Value | None) -> list[Value]:
 
 
 @down("Dropout", version=10)
-def mask_as_numbers(node: Draft, op: Writer) -> Result:
+def mask_as_numbers(node: VersionedNode, op: Writer) -> Result:
     """The mask was of the type of the data."""
     if not node.wants(1):
         return None
@@ -208,7 +210,7 @@ def mask_as_numbers(node: Draft, op: Writer) -> Result:
 
 
 @up("Dropout", version=10)
-def mask_as_truth(node: Draft, op: Writer) -> Result:
+def mask_as_truth(node: VersionedNode, op: Writer) -> Result:
     """The mask is of truth values."""
     if not node.wants(1):
         return None

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from proto_schema.conversion.adapters.axes import positive
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import FLOAT, Writer
 from proto_schema.dtypes import DTYPES
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 INT32, UINT8, DOUBLE = TensorProto.INT32, TensorProto.UINT8, TensorProto.DOUBLE
@@ -23,7 +25,7 @@ def _range(dtype: int) -> tuple[int, int]:
     return (0, (1 << row.bits) - 1) if row.name[0] == "U" else (-(1 << row.bits - 1), (1 << row.bits - 1) - 1)
 
 
-def _aligned(node: Draft, op: Writer, value: Value) -> Value:
+def _aligned(node: VersionedNode, op: Writer, value: Value) -> Value:
     """A scale or zero point in a shape that broadcasts to the data: of the tensor, of an axis, or of blocks."""
     if value.rank is None:
         raise RefusedError("the rank of its scale is not known")
@@ -46,12 +48,12 @@ def _aligned(node: Draft, op: Writer, value: Value) -> Value:
     return op.Slice(flat, [0], op.size(node[0], axis), [axis])
 
 
-def _plain_scale(node: Draft) -> bool:
+def _plain_scale(node: VersionedNode) -> bool:
     """Whether the scale is that of the whole tensor, as in opset 10."""
     return node[1].rank == 0 or node[1].sizes == (1,)
 
 
-def _quantized(node: Draft, op: Writer) -> Value:
+def _quantized(node: VersionedNode, op: Writer) -> Value:
     """round(x / scale) + zero point, as far as the type goes."""
     wanted = node.attribute("output_dtype", 0) or (node.need_dtype(2) if node.has(2) else UINT8)
     low, high = _range(wanted)
@@ -65,7 +67,7 @@ def _quantized(node: Draft, op: Writer) -> Value:
     return op.cast(op.Clip(made, float(low), float(high)), wanted)
 
 
-def _dequantized(node: Draft, op: Writer) -> Value:
+def _dequantized(node: VersionedNode, op: Writer) -> Value:
     """(x - zero point) * scale, in the type of the scale."""
     node.need_dtype(0)
     wanted = node.attribute("output_dtype", 0) or node.need_dtype(1)
@@ -82,7 +84,7 @@ def _dequantized(node: Draft, op: Writer) -> Value:
 @down("QuantizeLinear", version=19)
 @down("DequantizeLinear", version=23)
 @down("DequantizeLinear", version=21)
-def newer_forms(node: Draft, op: Writer) -> Result:
+def newer_forms(node: VersionedNode, op: Writer) -> Result:
     """Blocks, types and precisions that the older version does not know, written out."""
     version = node.schema.since_version
     quantizes = node.schema.name == "QuantizeLinear"
@@ -107,31 +109,31 @@ def newer_forms(node: Draft, op: Writer) -> Result:
 
 
 @down("QuantizeLinear", version=13)
-def quantize_axes(node: Draft, op: Writer) -> Result:
+def quantize_axes(node: VersionedNode, op: Writer) -> Result:
     """Scales of an axis, written out."""
     return node.with_(drop="axis") if _plain_scale(node) else _quantized(node, op)
 
 
 @down("DequantizeLinear", version=13)
-def dequantize_axes(node: Draft, op: Writer) -> Result:
+def dequantize_axes(node: VersionedNode, op: Writer) -> Result:
     """Scales of an axis, written out."""
     return node.with_(drop="axis") if _plain_scale(node) else _dequantized(node, op)
 
 
 @down("QuantizeLinear", version=10)
-def quantize(node: Draft, op: Writer) -> Result:
+def quantize(node: VersionedNode, op: Writer) -> Result:
     """Written out."""
     return _quantized(node, op)
 
 
 @down("DequantizeLinear", version=10)
-def dequantize(node: Draft, op: Writer) -> Result:
+def dequantize(node: VersionedNode, op: Writer) -> Result:
     """Written out."""
     return _dequantized(node, op)
 
 
 @down("DynamicQuantizeLinear", version=11)
-def dynamic_quantize(node: Draft, op: Writer) -> Result:
+def dynamic_quantize(node: VersionedNode, op: Writer) -> Result:
     """The scale from the least and the largest number, 0 included."""
     x = node[0]
     axes = list(range(node.need_rank(0)))
@@ -159,18 +161,22 @@ def _without_zero(op: Writer, value: Value, zero: Value | None, form: list[int] 
 
 
 @down("MatMulInteger", version=10)
-def mat_mul_integer(node: Draft, op: Writer) -> Result:
+def mat_mul_integer(node: VersionedNode, op: Writer) -> Result:
     """The product of integers of 32 bits."""
     return _int_product(node, op, node[0], node.input(2), node[1], node.input(3))
 
 
-def _int_product(node: Draft, op: Writer, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None) -> Value:
+def _int_product(
+    node: VersionedNode, op: Writer, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None
+) -> Value:
     left = _without_zero(op, a, a_zero, [-1, 1])
     right = _without_zero(op, b, b_zero)
     return op.MatMul(left, right)
 
 
-def _convolved(node: Draft, op: Writer, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None) -> Value:
+def _convolved(
+    node: VersionedNode, op: Writer, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None
+) -> Value:
     """A convolution in floats that hold all sums exactly."""
     sizes = w.sizes
     rank = w.rank
@@ -188,7 +194,7 @@ _OF_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
 @down("ConvInteger", version=10)
-def conv_integer(node: Draft, op: Writer) -> Result:
+def conv_integer(node: VersionedNode, op: Writer) -> Result:
     """A convolution in floats that hold all sums exactly."""
     return op.cast(_convolved(node, op, node[0], node.input(2), node[1], node.input(3)), INT32)
 
@@ -201,7 +207,7 @@ def _requantized(op: Writer, total: Value, scale: Value, wanted: Value) -> Value
 
 
 @down("QLinearMatMul", version=10)
-def quantized_product(node: Draft, op: Writer) -> Result:
+def quantized_product(node: VersionedNode, op: Writer) -> Result:
     """The product of integers, scaled and rounded."""
     if any(node[place].rank != 0 and node[place].sizes != (1,) for place in (1, 2, 4, 5, 6, 7)):
         raise RefusedError("it has scales of rows or columns")
@@ -211,7 +217,7 @@ def quantized_product(node: Draft, op: Writer) -> Result:
 
 
 @down("QLinearConv", version=10)
-def quantized_convolution(node: Draft, op: Writer) -> Result:
+def quantized_convolution(node: VersionedNode, op: Writer) -> Result:
     """The convolution of integers, scaled and rounded."""
     total = _convolved(node, op, node[0], node[2], node[3], node[5])
     rank = node.need_rank(3)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from proto_schema.conversion.drafts import Draft, Value
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
+from proto_schema.ir import Value
 
 
 @down("GRU", "LSTM", "RNN", version=14)
-def batch_second(node: Draft, op: Writer) -> Result:
+def batch_second(node: VersionedNode, op: Writer) -> Result:
     """Sequences and states with the batch first are transposed."""
     if not node.attribute("layout"):
         return None
@@ -17,7 +18,7 @@ def batch_second(node: Draft, op: Writer) -> Result:
     for place in (5, 6):
         if node.has(place) and (place == 5 or node.schema.name == "LSTM"):
             inputs[place] = op.Transpose(node[place], perm=[1, 0, 2])
-    kept = {name: value for name, value in node.attributes.items() if name != "layout"}
+    kept = {name: value for name, value in node.node.attributes.items() if name != "layout"}
     count = 3 if node.schema.name == "LSTM" else 2
     made = op.at(13).several(node.schema.name, count, *inputs, **kept)
     orders = ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])

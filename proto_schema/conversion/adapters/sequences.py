@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, INT64, Writer
 from proto_schema.inference.types import OptionalOf, SequenceOf, Tensor
-from proto_schema.onnx import GraphProto
+from proto_schema.ir import Graph, Value
 
 
 @down("OptionalHasElement", version=18)
-def has_element(node: Draft, op: Writer) -> Result:
+def has_element(node: VersionedNode, op: Writer) -> Result:
     """Of what is no optional, or not there, the answer is known."""
     value = node.input(0)
     if value is None:
@@ -23,7 +24,7 @@ def has_element(node: Draft, op: Writer) -> Result:
 
 
 @down("OptionalGetElement", version=18)
-def get_element(node: Draft, op: Writer) -> Result:
+def get_element(node: VersionedNode, op: Writer) -> Result:
     """What is no optional is its own element."""
     value = node[0]
     if value.type is not None and not isinstance(value.type, OptionalOf):
@@ -32,13 +33,10 @@ def get_element(node: Draft, op: Writer) -> Result:
 
 
 @down("SequenceMap", version=17)
-def sequence_map(node: Draft, op: Writer) -> Result:
+def sequence_map(node: VersionedNode, op: Writer) -> Result:
     """A Loop over the places, which builds the sequences of the results."""
-    graph: GraphProto = node.attribute("body")
-    wanted = [item.type for item in graph.output]
-    dtypes = [
-        item.tensor_type.elem_type or 0 if item is not None and item.tensor_type is not None else 0 for item in wanted
-    ]
+    graph: Graph = node.attribute("body")
+    dtypes = [item.dtype for item in graph.outputs]
     if not all(dtypes):
         raise RefusedError("its body gives no tensors of known types")
     starts = [op.SequenceEmpty(dtype=dtype) for dtype in dtypes]
@@ -53,4 +51,4 @@ def sequence_map(node: Draft, op: Writer) -> Result:
             items.append(op.SequenceAt(value, place) if isinstance(value.type, SequenceOf) else value)
         results = op.inlined(graph, items)
         body.outputs = [go, *[op.SequenceInsert(one, item) for one, item in zip(made, results, strict=True)]]
-    return op.looped("Loop", [count, op.const(np.array(True)), *starts], kinds, body=body.graph)
+    return op.looped("Loop", [count, op.const(np.array(True)), *starts], kinds, body=body)

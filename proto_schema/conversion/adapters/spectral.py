@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from proto_schema.conversion.adapters.axes import positive
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
+from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 LARGEST = 1 << 24
@@ -15,14 +17,14 @@ LARGEST = 1 << 24
 
 
 @up("DFT", version=20)
-def axis_as_input(node: Draft, op: Writer) -> Result:
+def axis_as_input(node: VersionedNode, op: Writer) -> Result:
     """The axis becomes an input, with another default."""
     axis = op.scalar(node.attribute("axis"))
     return node.with_(inputs=[node[0], node.input(1), axis], drop="axis")
 
 
 @down("DFT", version=20)
-def axis_as_attribute(node: Draft, op: Writer) -> Result:
+def axis_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """A known axis as an attribute."""
     axis = node.need_ints(2)[0] if node.has(2) else -2
     if axis < 0:
@@ -31,7 +33,7 @@ def axis_as_attribute(node: Draft, op: Writer) -> Result:
 
 
 @down("DFT", version=17)
-def transform(node: Draft, op: Writer) -> Result:
+def transform(node: VersionedNode, op: Writer) -> Result:
     """A product with matrices of cosines and sines."""
     x, rank = node[0], node.need_rank(0)
     axis = positive([node.attribute("axis")], rank)[0]
@@ -108,7 +110,7 @@ def _transformed(op: Writer, x: Value, axis: int, size: int, length: int, invers
 
 
 @down("STFT", version=17)
-def short_time(node: Draft, op: Writer) -> Result:
+def short_time(node: VersionedNode, op: Writer) -> Result:
     """Frames of the signal, by Gather, times the window; then the transform of each."""
     signal, step = node[0], node.need_ints(1)[0]
     window = node.input(2)
@@ -130,7 +132,7 @@ def short_time(node: Draft, op: Writer) -> Result:
 
 
 @down("MelWeightMatrix", version=17)
-def mel_weights(node: Draft, op: Writer) -> Result:
+def mel_weights(node: VersionedNode, op: Writer) -> Result:
     """Known inputs: a constant."""
     bins, length, rate, lower, upper = (node[place].number() for place in range(5))
     if bins is None or length is None or rate is None or lower is None or upper is None:

@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down
+from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer, is_float
+from proto_schema.ir import Value
 
 
-def _dilated(node: Draft) -> bool:
+def _dilated(node: VersionedNode) -> bool:
     return any(item != 1 for item in node.attribute("dilations") or ())
 
 
-def _geometry(node: Draft) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
+def _geometry(node: VersionedNode) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
     """Sizes, kernel, strides, dilations, pads before and behind of the axes of space, all explicit.
 
     Pads behind include what windows reach past the end. Raises RefusedError where a size is not known.
@@ -51,7 +53,7 @@ def _geometry(node: Draft) -> tuple[list[int], list[int], list[int], list[int], 
 
 
 @down("MaxPool", version=10)
-def max_pool(node: Draft, op: Writer) -> Result:
+def max_pool(node: VersionedNode, op: Writer) -> Result:
     """Windows past the end have pads there. Windows with gaps are written by Gather: one slice for each element."""
     if not node.attribute("ceil_mode") and not _dilated(node):
         return node.with_(drop="ceil_mode dilations")
@@ -64,7 +66,7 @@ def max_pool(node: Draft, op: Writer) -> Result:
     return _gathered(node, op, "ReduceMax", -math.inf)
 
 
-def _gathered(node: Draft, op: Writer, reduction: str, fill: float) -> Value:
+def _gathered(node: VersionedNode, op: Writer, reduction: str, fill: float) -> Value:
     """A reduction over windows: each axis of space becomes one of windows and one of their elements."""
     space, kernel, strides, dilations, before, after = _geometry(node)
     rank = len(space)
@@ -84,19 +86,19 @@ def _gathered(node: Draft, op: Writer, reduction: str, fill: float) -> Value:
 
 
 @down("MaxPool", version=8)
-def no_places(node: Draft, op: Writer) -> Result:
+def no_places(node: VersionedNode, op: Writer) -> Result:
     """The order in which places count means nothing without them."""
     return None if node.wants(1) else node.with_(drop="storage_order")
 
 
 @down("AveragePool", version=19)
-def average_with_gaps(node: Draft, op: Writer) -> Result:
+def average_with_gaps(node: VersionedNode, op: Writer) -> Result:
     """Windows with gaps by Gather."""
     return _averaged(node, op) if _dilated(node) else node.with_(drop="dilations")
 
 
 @down("AveragePool", version=10)
-def average_past_the_end(node: Draft, op: Writer) -> Result:
+def average_past_the_end(node: VersionedNode, op: Writer) -> Result:
     """Windows that reach past the end, by pads that do not count."""
     if not node.attribute("ceil_mode"):
         return node.with_(drop="ceil_mode")
@@ -107,7 +109,7 @@ def average_past_the_end(node: Draft, op: Writer) -> Result:
     return _averaged(node, op)
 
 
-def _averaged(node: Draft, op: Writer) -> Value:
+def _averaged(node: VersionedNode, op: Writer) -> Value:
     """The sum of each window over how many of its elements count, which is known."""
     space, kernel, strides, dilations, before, after = _geometry(node)
     plain = list(node.attribute("pads") or [0] * (2 * len(space)))
@@ -127,7 +129,7 @@ def _averaged(node: Draft, op: Writer) -> Value:
 
 
 @down("LpPool", version=18)
-def norm_of_windows(node: Draft, op: Writer) -> Result:
+def norm_of_windows(node: VersionedNode, op: Writer) -> Result:
     """Windows with gaps, or past the end, by Gather."""
     if not node.attribute("ceil_mode") and not _dilated(node):
         return node.with_(drop="ceil_mode dilations")
@@ -138,7 +140,7 @@ def norm_of_windows(node: Draft, op: Writer) -> Result:
 
 
 @down("Gemm", version=11)
-def gemm(node: Draft, op: Writer) -> Result:
+def gemm(node: VersionedNode, op: Writer) -> Result:
     """Without the third operand: a zero."""
     if node.has(2):
         return None
