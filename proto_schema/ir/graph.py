@@ -521,9 +521,10 @@ class Graph(User):
     @outputs.setter
     def outputs(self, values: Iterable[Value]) -> None:
         given = list(values)
+        before = [*self._declared_outputs, *[None] * len(given)]
         self._declared_outputs = [
             old if place < len(self._reads) and self._reads[place] is value else None
-            for place, (value, old) in enumerate(_paired(given, self._declared_outputs))
+            for place, (value, old) in enumerate(zip(given, before, strict=False))
         ]
         self._set_all(given)
 
@@ -581,11 +582,6 @@ class Graph(User):
         for node in self.nodes:
             _drop(node)
         self._set_all(())
-
-
-def _paired(values: Sequence[Value], old: Sequence[Any]) -> Iterator[tuple[Value, Any]]:
-    for place, value in enumerate(values):
-        yield value, old[place] if place < len(old) else None
 
 
 class Annotation:

@@ -304,6 +304,36 @@ def test_some_uses_alone_are_replaced() -> None:
     assert uses_that_are_wrong(model) == []
 
 
+def test_another_node_makes_a_value() -> None:
+    model = read(BODY)
+    branch = node(model, "If")
+    made = ir.Node("If", branch.inputs, branch.attributes)  # the bodies move along
+    model.graph.nodes.insert(branch, made)
+    made.set_output(0, branch.output)
+    model.graph.nodes.remove(branch)
+    constant = ir.Node("Constant", attributes={"value": ps.helper.make_tensor("", 7, [1], [3])})
+    model.graph.nodes.insert(made, constant)
+    found = constant.output
+    assert (found.ints(), found.number()) == ([3], 3)
+    found.learn(ps.inference.types.Tensor(7, (1,)))
+    found.name = "three"
+    held = model.graph.add_initializer(constant.attributes["value"], value=found)
+    model.graph.nodes.remove(constant)
+    assert held is found and list(model.graph.initializers) == [found] and (found.rank, found.ints()) == (1, [3])
+    assert uses_that_are_wrong(model) == []
+    ps.checker.check_model(model.to_message())
+
+
+def test_imports_keep_their_places() -> None:
+    model = read("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    model.opsets = {"": 21, "own": 3}
+    made = model.to_message()
+    made.opset_import.reverse()
+    again = ir.from_message(made)
+    again.opsets[""] = 22
+    assert [(item.domain, item.version) for item in again.to_message().opset_import] == [("own", 3), ("", 22)]
+
+
 def test_a_model_from_nothing() -> None:
     image = ir.Value("x", ps.inference.types.Tensor(1, (2,)))
     model = ir.Model(ir.Graph("g", [image]), {"": 20})

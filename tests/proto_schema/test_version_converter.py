@@ -307,6 +307,12 @@ def test_refusals(text: str, target: int, message: str, needs: int) -> None:
     assert isinstance(caught.value, RuntimeError) and isinstance(caught.value, ValueError)
 
 
+def test_a_value_that_is_made_twice_is_refused() -> None:
+    model = model_of(head(20) + "g (float[n] x) => (float[n] y) { y = Relu(x) y = Exp(x) }")
+    with pytest.raises(ConversionError, match=r"not valid: graph.node\[1\].output: 'y' is defined already"):
+        convert_version(model, 13)
+
+
 def test_two_versions_of_a_domain_are_refused() -> None:
     model = model_of(head(20) + "g (float[n] x) => (float[n] y) { y = Relu(x) }")
     model.opset_import.append(ps.OperatorSetIdProto(domain="ai.onnx", version=6))
