@@ -403,8 +403,9 @@ class Engine:
     # -- the last step: types
 
     def _finish(self, call: VersionedNode, opset: int) -> None:
-        node, schema = call.node, call.schema
-        bad = narrowing.unfit(schema, [None if value is None else value.type for value in node.inputs], call.types)
+        node, schema, bad = call.node, call.schema, {}
+        if self.target < max(opset, _ANY_CONSTANT):  # what older versions take, newer ones take, too
+            bad = narrowing.unfit(schema, [None if value is None else value.type for value in node.inputs], call.types)
         held = call.attribute("value") if bad and schema.name == "Constant" else None
         if held is not None and self._initializer(held, node.output) is not None:
             _abandon(node)
