@@ -16,8 +16,10 @@ import pytest
 import proto_schema as ps
 from proto_schema import numpy_helper, operators
 from proto_schema.conversion import rows, steps
+from proto_schema.conversion.engine import Engine
 from proto_schema.version_converter import ConversionError, convert_ir, convert_version, opset
 from tests.proto_schema.conversion_cases import lowered, run_in_reference, run_in_runtime
+from tests.proto_schema.graph_uses import uses_that_are_wrong
 
 
 def model_of(text: str) -> ps.ModelProto:
@@ -176,6 +178,13 @@ WHOLE: dict[str, tuple[str, int, tuple[Any, ...]]] = {
 def test_whole_models(name: str) -> None:
     text, target, feeds = WHOLE[name]
     same_numbers(text, target, *feeds)
+
+
+def test_uses_are_true_afterwards() -> None:
+    for text, target, _ in WHOLE.values():
+        engine = Engine(model_of(text), target)
+        engine.run()
+        assert uses_that_are_wrong(engine.model) == []
 
 
 def test_what_did_not_change_is_the_same_message() -> None:
