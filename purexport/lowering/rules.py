@@ -16,7 +16,7 @@ from purexport.lowering.core.registry import COMPLEX, TRAINING, Rule, declared, 
 
 # every rule file, by folder
 FILES = {
-    "complex": "arithmetic by_parts elements factorizations functions matrices products spectral",
+    "complex": "arithmetic by_parts elements functions reductions",
     "elementwise": "activations arithmetic bits bitwise compare numbers",
     "fft": "fourier spectrogram",
     "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",

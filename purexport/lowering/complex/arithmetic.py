@@ -1,8 +1,6 @@
 """Complex tensors: making them, taking them apart, arithmetic and comparison.
 
-Operands are pairs, or single values where they are real. A product with a real operand costs one multiplication for
-each of the two parts. torch converts a real operand to complex first, which makes a difference for infinities only:
-there `2*(inf+0j)` has NaN as its imaginary part.
+Operands are pairs, or single values where they are real (`support.fields`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,9 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower_complex
 from purexport.lowering.elementwise import arithmetic, compare
-from purexport.lowering.support.common import full, swap_last
+from purexport.lowering.support import fields
+from purexport.lowering.support.common import full
+from purexport.lowering.support.fields import Operand
 from purexport.lowering.support.pairs import (
     Pair,
     from_interleaved,
@@ -29,8 +29,6 @@ from purexport.lowering.support.pairs import (
 )
 from purexport.lowering.tensor import layout
 from purexport.lowering.tensor.create import identity_rule
-
-Operand = Pair | Value
 
 # for a real tensor the result is the tensor itself
 add(Rule(identity_rule, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
@@ -65,7 +63,7 @@ def complex_rule(op: Emitter, real: Value, imag: Value) -> Pair:
 
     The two parts broadcast against each other.
     """
-    return Pair(_spread(op, real, imag), _spread(op, imag, real))
+    return Pair(fields.spread(op, real, imag), fields.spread(op, imag, real))
 
 
 @lower_complex("aten::polar")
@@ -89,7 +87,7 @@ def imag(op: Emitter, self: Pair) -> Value:
 @lower_complex("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical")
 def conj(op: Emitter, self: Pair) -> Pair:
     """aten::conj(Tensor(a) self) -> Tensor(a)"""
-    return Pair(self.real, op.Neg(self.imag))
+    return fields.conj(op, self)
 
 
 @lower_complex("aten::mH", "aten::adjoint")
@@ -98,7 +96,7 @@ def adjoint(op: Emitter, self: Pair) -> Pair:
 
     The transpose of the last two axes, conjugated. A tensor of rank below 2 is only conjugated.
     """
-    return conj(op, self.map(lambda part: swap_last(op, part)) if self.rank > 1 else self)
+    return fields.adjoint(op, self)
 
 
 @lower_complex("aten::size.int", "aten::sym_size.int")
@@ -165,69 +163,10 @@ def _real_only(op: Emitter, value: Value) -> Pair:
 # Arithmetic ---------------------------------------------------------------------------------------------------------
 
 
-def _spread(op: Emitter, part: Value, other: Value) -> Value:
-    """`part`, broadcast to the shape that it and `other` have together."""
-    if other.rank == 0 or (part.shape == other.shape and None not in (part.shape or (None,))):
-        return part
-    if part.is_static and other.is_static:
-        sizes = tuple(torch.broadcast_shapes(part.sizes, other.sizes))  # type: ignore[no-untyped-call]
-        if sizes == part.shape:
-            return part
-    return op.Expand(part, op.shape(other))
-
-
-def complex_scale(op: Emitter, one: Operand, factor: Value) -> Operand:
-    """The product of a complex or real operand with a real one."""
-    if isinstance(one, Pair):
-        return one.map(lambda part: op.Mul(part, factor))
-    return op.Mul(one, factor)
-
-
-def complex_mul(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The product of two operands, of which one or both may be complex."""
-    if not isinstance(other, Pair):
-        return complex_scale(op, one, other)
-    if not isinstance(one, Pair):
-        return complex_scale(op, other, one)
-    crossed = op.Add(op.Mul(one.real, other.imag), op.Mul(one.imag, other.real))
-    return Pair(op.Sub(op.Mul(one.real, other.real), op.Mul(one.imag, other.imag)), crossed)
-
-
-def complex_add(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The sum of two operands, of which one or both may be complex."""
-    if isinstance(one, Pair) and isinstance(other, Pair):
-        return Pair(op.Add(one.real, other.real), op.Add(one.imag, other.imag))
-    if isinstance(one, Pair):
-        assert isinstance(other, Value)
-        return Pair(op.Add(one.real, other), _spread(op, one.imag, other))
-    return complex_add(op, other, one) if isinstance(other, Pair) else op.Add(one, other)
-
-
-def complex_neg(op: Emitter, one: Operand) -> Operand:
-    """The operand with the opposite sign."""
-    return one.map(op.Neg) if isinstance(one, Pair) else op.Neg(one)
-
-
-def complex_div(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The quotient of two operands.
-
-    The divisor is first divided by the larger of its two parts, so that the square of its magnitude neither overflows
-    nor underflows.
-    """
-    if not isinstance(other, Pair):
-        return one.map(lambda part: op.Div(part, other)) if isinstance(one, Pair) else op.Div(one, other)
-    largest = op.Max(op.Abs(other.real), op.Abs(other.imag))
-    unit = other.map(lambda part: op.Div(part, largest))
-    square = op.Add(op.Mul(other.real, unit.real), op.Mul(other.imag, unit.imag))
-    turned = complex_mul(op, one, Pair(unit.real, op.Neg(unit.imag)))
-    assert isinstance(turned, Pair)
-    return turned.map(lambda part: op.Div(part, square))
-
-
 def _alpha(op: Emitter, other: Operand, alpha: Any) -> Operand:
     if not isinstance(alpha, (Value, Pair)) and alpha == 1:
         return other
-    return complex_mul(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
+    return fields.mul(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
 
 
 def _complex(op: Emitter, found: Operand) -> Pair:
@@ -238,7 +177,7 @@ def _complex(op: Emitter, found: Operand) -> Pair:
 @lower_complex("aten::add.Tensor", "aten::add.Scalar", promote="self other")
 def add_rule(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
     """aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    return _complex(op, complex_add(op, self, _alpha(op, other, alpha)))
+    return _complex(op, fields.add(op, self, _alpha(op, other, alpha)))
 
 
 @lower_complex(
@@ -246,9 +185,7 @@ def add_rule(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair
 )
 def sub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
     """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    if isinstance(self, Pair) and isinstance(other, Pair) and _alpha(op, other, alpha) is other:
-        return Pair(op.Sub(self.real, other.real), op.Sub(self.imag, other.imag))
-    return _complex(op, complex_add(op, self, complex_neg(op, _alpha(op, other, alpha))))
+    return _complex(op, fields.sub(op, self, _alpha(op, other, alpha)))
 
 
 @lower_complex("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
@@ -265,7 +202,7 @@ def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
 )
 def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
     """aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return _complex(op, complex_mul(op, self, other))
+    return _complex(op, fields.mul(op, self, other))
 
 
 @lower_complex(
@@ -279,19 +216,19 @@ def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
 )
 def div(op: Emitter, self: Operand, other: Operand) -> Pair:
     """aten::div.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return _complex(op, complex_div(op, self, other))
+    return _complex(op, fields.div(op, self, other))
 
 
 @lower_complex("aten::reciprocal")
 def reciprocal(op: Emitter, self: Pair) -> Operand:
     """aten::reciprocal(Tensor self) -> Tensor"""
-    return complex_div(op, op.like(1, self.real), self)
+    return fields.div(op, op.like(1, self.real), self)
 
 
 @lower_complex("aten::square")
 def square(op: Emitter, self: Pair) -> Operand:
     """aten::square(Tensor self) -> Tensor"""
-    return complex_mul(op, self, self)
+    return fields.mul(op, self, self)
 
 
 @lower_complex("aten::ldexp.Tensor")
@@ -308,7 +245,7 @@ def ldexp(op: Emitter, self: Operand, other: Operand) -> Operand:
         power = Pair(op.Mul(size, op.Cos(angle)), op.Mul(size, op.Sin(angle)))
     else:
         power = op.Pow(op.const(2.0, dtype), op.cast(other, dtype))
-    return _complex(op, complex_mul(op, operand(op, self, dtype), power))
+    return _complex(op, fields.mul(op, operand(op, self, dtype), power))
 
 
 # Magnitude and angle ------------------------------------------------------------------------------------------------
@@ -321,7 +258,7 @@ def magnitude(op: Emitter, self: Pair) -> Value:
     The square root of the sum of squares, which is computed in double: the squares of float32 numbers do not overflow
     there.
     """
-    return arithmetic.hypot(op, self.real, self.imag)
+    return fields.magnitude(op, self)
 
 
 @lower_complex("aten::angle")
@@ -339,9 +276,7 @@ def sgn(op: Emitter, self: Pair) -> Pair:
 
     The number of magnitude 1 at the same angle, and 0 for 0.
     """
-    size, zero = magnitude(op, self), op.like(0, self.real)
-    somewhere = op.cast(size, dtypes.BOOL)
-    return self.map(lambda part: op.Where(somewhere, op.Div(part, size), zero))
+    return fields.sign(op, self)
 
 
 # Comparison ---------------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, by_parts
+from purexport.lowering.support.fields import giving_parts
 from purexport.lowering.support.pairs import Pair, pair_of, part_code
 
 by_parts(
@@ -123,11 +123,3 @@ def _together(real: Any, imag: Any) -> Any:
     if isinstance(real, Value):
         return Pair(real, imag)
     return [Pair(*parts) for parts in zip(real, imag, strict=True)]
-
-
-def giving_parts(op: Emitter) -> Emitter:
-    """The `op` for which the complex results of the call have the dtype of their parts, as an ordinary rule expects."""
-    return op.giving(
-        type_ and (replace(type_, dtype=type_.dtype.to_real()) if type_.dtype.is_complex else type_)
-        for type_ in op.results
-    )

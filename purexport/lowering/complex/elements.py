@@ -6,13 +6,13 @@ from typing import Any
 
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.complex.arithmetic import Operand, complex_add, complex_neg, is_nonzero, magnitude
-from purexport.lowering.complex.by_parts import giving_parts
-from purexport.lowering.complex.factorizations import divided
+from purexport.lowering.complex.arithmetic import is_nonzero
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
 from purexport.lowering.reduce import covariance, reductions
+from purexport.lowering.support import fields
 from purexport.lowering.support.common import reshape
+from purexport.lowering.support.fields import Operand, giving_parts, magnitude
 from purexport.lowering.support.matrices import as_column, as_row, diagonal_of, slice_along
 from purexport.lowering.support.pairs import Pair, operand, part_code
 from purexport.lowering.tensor import indexing, scatter
@@ -46,7 +46,7 @@ def dist(op: Emitter, self: Operand, other: Operand, p: Any = 2) -> Value:
     The p-norm of the magnitudes of the difference.
     """
     dtype = part_code(op.result.dtype)
-    difference = complex_add(op, operand(op, self, dtype), complex_neg(op, operand(op, other, dtype)))
+    difference = fields.sub(op, operand(op, self, dtype), operand(op, other, dtype))
     assert isinstance(difference, Pair), "one of the operands is complex"
     return reductions.norm_rule(op, magnitude(op, difference), p, None, False)
 
@@ -85,7 +85,7 @@ def corrcoef(op: Emitter, self: Pair) -> Pair:
     """
     found = _covariance(op, self, 1, None, None)
     if (found.shape or ())[0] == 1:
-        quotient = divided(op, found, found)
+        quotient = fields.div(op, found, found)
         return quotient.map(lambda part: covariance.squeezed(op, part))
     length = op.Sqrt(diagonal_of(op, found.real))
     return found.map(

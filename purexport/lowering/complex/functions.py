@@ -12,21 +12,17 @@ import math
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.complex.arithmetic import (
-    Operand,
     angle,
-    complex_add,
-    complex_mul,
-    complex_neg,
-    complex_scale,
     is_nonzero,
-    magnitude,
     reciprocal,
     result_code,
 )
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
 from purexport.lowering.elementwise.arithmetic import is_negative
+from purexport.lowering.support import fields
 from purexport.lowering.support.common import axis_of, dims_of, full
+from purexport.lowering.support.fields import Operand, magnitude
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.pairs import Pair, pair_of, zero_part
 from purexport.lowering.tensor.create import iota
@@ -208,17 +204,17 @@ def _whole_power(op: Emitter, base: Pair, exponent: int) -> Operand:
     left = abs(exponent)
     while left:
         if left & 1:
-            result = factor if result is None else complex_mul(op, result, factor)
+            result = factor if result is None else fields.mul(op, result, factor)
         left >>= 1
         if left:
-            factor = complex_mul(op, factor, factor)
+            factor = fields.mul(op, factor, factor)
     assert isinstance(result, Pair), "a power of a pair is one"
     return result if exponent > 0 else reciprocal(op, result)
 
 
 def _power(op: Emitter, base: Pair, exponent: Operand) -> Pair:
     """exp(w log z). It is 0 where z is 0, but NaN for 0**0, as in torch's kernel for tensors."""
-    product = complex_mul(op, log(op, base), exponent)
+    product = fields.mul(op, log(op, base), exponent)
     found = exp(op, _pair(op, product))
     power = _pair(op, exponent)
     to_zero = op.And(op.Not(is_nonzero(op, base)), op.Greater(power.real, op.like(0, power.real)))
@@ -287,8 +283,8 @@ def asinh(op: Emitter, self: Pair) -> Pair:
     """
     left = op.Less(self.real, op.like(0, self.real))
     right = self.map(lambda part: op.Where(left, op.Neg(part), part))
-    inside = complex_add(op, complex_mul(op, right, right), op.like(1, self.real))
-    found = log(op, _pair(op, complex_add(op, right, sqrt(op, _pair(op, inside)))))
+    inside = fields.add(op, fields.mul(op, right, right), op.like(1, self.real))
+    found = log(op, _pair(op, fields.add(op, right, sqrt(op, _pair(op, inside)))))
     return found.map(lambda part: op.Where(left, op.Neg(part), part))
 
 
@@ -296,17 +292,17 @@ def asinh(op: Emitter, self: Pair) -> Pair:
 def acosh(op: Emitter, self: Pair) -> Pair:
     """aten::acosh(Tensor self) -> Tensor"""
     one = op.like(1, self.real)
-    roots = [sqrt(op, _pair(op, complex_add(op, self, step))) for step in (one, op.Neg(one))]
-    return log(op, _pair(op, complex_add(op, self, complex_mul(op, *roots))))
+    roots = [sqrt(op, _pair(op, fields.add(op, self, step))) for step in (one, op.Neg(one))]
+    return log(op, _pair(op, fields.add(op, self, fields.mul(op, *roots))))
 
 
 @lower_complex("aten::atanh", "aten::arctanh")
 def atanh(op: Emitter, self: Pair) -> Pair:
     """aten::atanh(Tensor self) -> Tensor"""
     one = op.like(1, self.real)
-    above = log(op, _pair(op, complex_add(op, self, one)))
-    below = log(op, _pair(op, complex_add(op, _pair(op, complex_neg(op, self)), one)))
-    return _pair(op, complex_scale(op, complex_add(op, above, complex_neg(op, below)), op.like(0.5, self.real)))
+    above = log(op, _pair(op, fields.add(op, self, one)))
+    below = log(op, _pair(op, fields.add(op, _pair(op, fields.neg(op, self)), one)))
+    return _pair(op, fields.mul(op, fields.add(op, above, fields.neg(op, below)), op.like(0.5, self.real)))
 
 
 @lower_complex("aten::asin", "aten::arcsin")

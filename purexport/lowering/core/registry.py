@@ -7,7 +7,8 @@ refused: nothing is ignored silently.
 
 `lower_quantized` declares what the same operator does with torch's quantized tensors: a rule of its own, which gets
 `Quantized` where the rule for plain tensors gets values.  `lower_complex` does so for complex tensors, which are
-`Pair`s; `by_parts` names the operators whose plain rule serves the real and the imaginary part alike.
+`Pair`s, and `lower_over_fields` one rule for real and complex ones; `by_parts` names the operators whose plain rule
+serves the real and the imaginary part alike.
 `lower_training` declares what is written instead for training runtimes.
 """
 
@@ -100,6 +101,11 @@ def lower_complex(*targets: str, promote: str = "") -> Callable[[Function], Func
     `promote` names the operands that are brought to parts of one dtype; those that are real stay `Value`s.
     """
     return lower(*[target + COMPLEX for target in targets], promote=promote)
+
+
+def lower_over_fields(*targets: str, promote: str = "") -> Callable[[Function], Function]:
+    """Register the decorated function as the rule of each name for real and for complex tensors (`support.fields`)."""
+    return lower(*targets, *[target + COMPLEX for target in targets], promote=promote)
 
 
 def lower_training(*targets: str) -> Callable[[Function], Function]:

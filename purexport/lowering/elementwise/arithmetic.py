@@ -15,6 +15,7 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower, unary
+from purexport.lowering.support.fields import hypotenuse, wider_float
 from purexport.lowering.support.kernels import widened, widened_where
 
 for _names, _op_type in {
@@ -55,11 +56,6 @@ _integers_too("Neg", "aten::neg", "aten::negative")
 
 def _scaled(op: Emitter, value: Value, alpha: Any) -> Value:
     return value if not isinstance(alpha, Value) and alpha == 1 else widened(op, "Mul", value, op.like(alpha, value))
-
-
-def wider_float(dtype: int | None) -> int:
-    """The dtype in which a difference of nearly equal floats is taken: double, but bfloat16 for itself."""
-    return dtypes.BFLOAT16 if dtype == dtypes.BFLOAT16 else dtypes.DOUBLE
 
 
 # Arithmetic ---------------------------------------------------------------------------------------------------------
@@ -279,8 +275,7 @@ def hypot(op: Emitter, self: Value, other: Value) -> Value:
 
     Squares are taken in double, where those of float32 numbers do not overflow.
     """
-    one, two = op.cast(self, wider_float(self.dtype)), op.cast(other, wider_float(self.dtype))
-    return op.cast(op.Sqrt(op.Add(op.Mul(one, one), op.Mul(two, two))), self.dtype)
+    return hypotenuse(op, self, other)
 
 
 # Rounding -----------------------------------------------------------------------------------------------------------

@@ -17,11 +17,12 @@ import torch
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.complex.arithmetic import Operand, complex_scale, conj, result_code
-from purexport.lowering.complex.by_parts import giving_parts
+from purexport.lowering.complex.arithmetic import result_code
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
+from purexport.lowering.support import fields
 from purexport.lowering.support.common import axis_of, beside_product, permute
+from purexport.lowering.support.fields import Operand, conj, giving_parts, map_parts
 from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, from_interleaved, operand, pair_of, to_interleaved
 from purexport.lowering.support.positions import size_product, size_value
@@ -141,11 +142,6 @@ def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) 
     return result
 
 
-def map_parts(value: Operand, function: Any) -> Any:
-    """`function` applied to each part of a complex operand, or to a real operand."""
-    return value.map(function) if isinstance(value, Pair) else function(value)
-
-
 def _sized(op: Emitter, value: Value, points: Any) -> Value:
     """The first `points` elements of the last axis, padded with zeros where there are fewer; all of it for None."""
     axis, size = value.rank - 1, op.dim(value, -1)
@@ -168,9 +164,9 @@ def normalize_dft(op: Emitter, value: Operand, sizes: Sequence[Any], power: int)
     dtype = value.dtype or dtypes.FLOAT
     if isinstance(total, int):
         factor = op.const(1 / (total if power == 2 else math.sqrt(total)), dtype)
-        return complex_scale(op, value, beside_product(op, factor, value.real if isinstance(value, Pair) else value))
+        return fields.mul(op, value, beside_product(op, factor, value.real if isinstance(value, Pair) else value))
     divisor = op.cast(total, dtype)
-    return complex_scale(op, value, op.Reciprocal(divisor if power == 2 else op.Sqrt(divisor)))
+    return fields.mul(op, value, op.Reciprocal(divisor if power == 2 else op.Sqrt(divisor)))
 
 
 def _power(norm: str | None, inverse: bool) -> int:

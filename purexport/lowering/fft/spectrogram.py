@@ -15,12 +15,13 @@ import torch
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.complex.arithmetic import Operand, complex_scale
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
-from purexport.lowering.fft.fourier import dft, half_dft_matrices, map_parts
+from purexport.lowering.fft.fourier import dft, half_dft_matrices
 from purexport.lowering.special.functions import bessel_i0
+from purexport.lowering.support import fields
 from purexport.lowering.support.common import full, swap_last
+from purexport.lowering.support.fields import Operand, map_parts
 from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, to_interleaved
 from purexport.lowering.support.positions import int_range, size_product, size_value
@@ -69,7 +70,7 @@ def stft(
     found = dft(op, frames, n_fft, onesided=half)
     turned = found.map(lambda part: swap_last(op, part))
     result = (
-        complex_scale(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
+        fields.mul(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
     )
     assert isinstance(result, Pair), "a transform is complex"
     return result if op.result.dtype.is_complex else to_interleaved(op, result)

@@ -16,20 +16,32 @@ from purexport import dtypes
 from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.core.registry import lower
+from purexport.lowering.core.registry import lower, lower_over_fields
 from purexport.lowering.nn.pool import size_product_value
 from purexport.lowering.support.common import dims_of, full, permute, reshape_to_result
+from purexport.lowering.support.fields import Operand, by_products
+from purexport.lowering.support.pairs import Pair
 
 
-@lower("aten::einsum")
-def einsum_rule(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
+@lower_over_fields("aten::einsum")
+def einsum_rule(op: Emitter, equation: str, tensors: Sequence[Operand], path: Any = None) -> Operand:
     """aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor
 
-    `path`, the order of the products, is ignored: it changes the speed only.
+    `path`, the order of the products, is ignored: it changes the speed only. More than two complex operands are
+    refused.
     """
+    if len(tensors) > 2 and any(isinstance(item, Pair) for item in tensors):
+        raise UnsupportedForm(
+            "of more than two complex tensors has no rule; write it as einsums of two", code="complex-tensor"
+        )
     terms, result = plain_equation(equation, [item.rank for item in tensors])
-    # torch sums one operand of integers in int64
-    return op.cast(contract(op, tensors, terms, result), op.result_dtype)
+
+    def contracted(op: Emitter, *operands: Value) -> Value:
+        # torch sums one operand of integers in int64
+        return op.cast(contract(op, operands, terms, result), op.result_dtype)
+
+    found: Operand = by_products(op, contracted, *tensors)
+    return found
 
 
 def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import cast
 
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.core.registry import lower
+from purexport.lowering.core.registry import lower, lower_over_fields
 from purexport.lowering.linalg.products import multiply
 from purexport.lowering.linalg.solve import identity_like, inverse
 from purexport.lowering.support.common import reshape
+from purexport.lowering.support.fields import T, block_matrix
 from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.matrices import masked
+from purexport.lowering.support.matrices import dim_of, masked, slice_along
+from purexport.lowering.support.pairs import Pair
+from purexport.lowering.support.positions import size_product
 
 
 @lower("aten::matrix_power", "aten::linalg_matrix_power")
@@ -38,17 +42,27 @@ _TERMS = 18
 _SMALL = {dtypes.FLOAT: 3.0, dtypes.DOUBLE: 1.0}
 
 
-@lower("aten::matrix_exp", "aten::linalg_matrix_exp")
-def matrix_exp(op: Emitter, self: Value) -> Value:
+@lower_over_fields("aten::matrix_exp", "aten::linalg_matrix_exp")
+def matrix_exp(op: Emitter, self: T) -> T:
     """aten::matrix_exp(Tensor self) -> Tensor
 
     Taylor's series by scaling and squaring, as in torch's kernel (Bader, Blanes and Casas 2019): each matrix is halved
-    until its norm is small, and the result is squared as often.
+    until its norm is small, and the result is squared as often. Of complex matrices it is that of the block matrix, in
+    double, because that has a larger norm and is squared more often.
     """
     if 0 in (self.shape or ()):
         return self
+    if not isinstance(self, Pair):
+        return cast(T, _exponential(op, cast(Value, self)))
+    size = dim_of(op, self, -1)
+    columns = slice_along(op, _exponential(op, op.cast(block_matrix(op, self), dtypes.DOUBLE)), -1, 0, size)
+    columns, whole = op.cast(columns, self.dtype), size_product(op, size, 2)
+    return cast(T, Pair(slice_along(op, columns, -2, 0, size), slice_along(op, columns, -2, size, whole)))
+
+
+def _exponential(op: Emitter, self: Value) -> Value:
     if self.dtype not in _SMALL:  # a half: torch rounds the result of float32
-        return op.cast(matrix_exp(op, op.cast(self, dtypes.FLOAT)), self.dtype)
+        return op.cast(_exponential(op, op.cast(self, dtypes.FLOAT)), self.dtype)
     axes, dtype = [self.rank - 2, self.rank - 1], self.dtype or dtypes.FLOAT
     norm = op.ReduceMax(op.ReduceSum(op.Abs(self), axes=[axes[0]], keepdims=1), axes=[axes[1]], keepdims=1)
     excess = op.Div(norm, op.like(_SMALL[dtype], self))

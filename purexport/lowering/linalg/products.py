@@ -1,4 +1,5 @@
-"""Matrix products. A transposed weight becomes a Transpose node: runtimes fold it, and the file holds the weight once.
+"""Matrix products of real and complex tensors. A transposed weight becomes a Transpose node: runtimes fold it, and the
+file holds the weight once.
 
 ONNX Runtime has no Gemm or MatMul of small integers: those are computed in int32, which wraps to the same bits.
 """
@@ -16,7 +17,7 @@ from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.core.registry import lower
+from purexport.lowering.core.registry import lower, lower_over_fields
 from purexport.lowering.support.common import (
     axis_of,
     beside_product,
@@ -26,13 +27,15 @@ from purexport.lowering.support.common import (
     swap_last,
     times,
 )
+from purexport.lowering.support.fields import Operand, add, by_products, conj, map_parts, mul, real_part
 from purexport.lowering.support.kernels import largest
+from purexport.lowering.support.pairs import Pair, operand
 
 _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dtypes.INT32, dtypes.INT64)
 
 
 def multiply(op: Emitter, one: Value, other: Value) -> Value:
-    """The matrix product, as numpy and torch.matmul define it for any rank above 0."""
+    """The matrix product of real tensors, as numpy and torch.matmul define it for any rank above 0."""
     if one.is_static and other.is_static and one.sizes[-1] == 0:
         # ONNX Runtime (1.31) leaves some results of sums over an empty axis uninitialized
         shapes = [torch.empty(value.sizes, device="meta") for value in (one, other)]
@@ -43,9 +46,23 @@ def multiply(op: Emitter, one: Value, other: Value) -> Value:
     return op.cast(product, one.dtype)
 
 
-@lower("aten::linear")
-def linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
+def product(op: Emitter, one: Operand, other: Operand) -> Operand:
+    """The matrix product of two operands, of which one or both may be complex."""
+    found: Operand = by_products(op, multiply, one, other)
+    return found
+
+
+@lower_over_fields("aten::linear")
+def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = None) -> Operand:
     """aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"""
+    if isinstance(input, Pair) or isinstance(weight, Pair):
+        found: Operand = by_products(op, _linear, input, weight)
+        return found if bias is None else add(op, found, bias)
+    assert not isinstance(bias, Pair), "torch takes a bias of the dtype of the weight"
+    return _linear(op, input, weight, bias)
+
+
+def _linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
     if input.rank == 2 and weight.rank == 2 and dtypes.is_floating(input.dtype) and op.takes("Gemm", input.dtype):
         return op.Gemm(input, weight, bias if bias is not None else _no_bias(op, input), transB=1)
     product = multiply(op, input, swap_last(op, weight) if weight.rank > 1 else weight)
@@ -57,59 +74,71 @@ def _no_bias(op: Emitter, value: Value) -> Value | None:
     return None if op.optional("Gemm", "C") else op.like(0, value)
 
 
-@lower("aten::matmul", "aten::linalg_matmul")
-def matmul(op: Emitter, self: Value, other: Value) -> Value:
+@lower_over_fields("aten::matmul", "aten::linalg_matmul")
+def matmul(op: Emitter, self: Operand, other: Operand) -> Operand:
     """aten::matmul(Tensor self, Tensor other) -> Tensor"""
-    return multiply(op, self, other)
+    return product(op, self, other)
 
 
-@lower("aten::mm", "aten::bmm")
-def mm(op: Emitter, self: Value, mat2: Value) -> Value:
+@lower_over_fields("aten::mm", "aten::bmm")
+def mm(op: Emitter, self: Operand, mat2: Operand) -> Operand:
     """aten::mm(Tensor self, Tensor mat2) -> Tensor"""
-    return multiply(op, self, mat2)
+    return product(op, self, mat2)
 
 
-@lower("aten::mv")
-def mv(op: Emitter, self: Value, vec: Value) -> Value:
+@lower_over_fields("aten::mv")
+def mv(op: Emitter, self: Operand, vec: Operand) -> Operand:
     """aten::mv(Tensor self, Tensor vec) -> Tensor"""
-    return multiply(op, self, vec)
+    return product(op, self, vec)
 
 
-@lower("aten::dot")
-def dot(op: Emitter, self: Value, tensor: Value) -> Value:
-    """aten::dot(Tensor self, Tensor tensor) -> Tensor"""
-    return multiply(op, self, tensor)
+@lower_over_fields("aten::dot")
+def dot(op: Emitter, self: Operand, tensor: Operand) -> Operand:
+    """aten::dot(Tensor self, Tensor tensor) -> Tensor
+
+    Not conjugated: `vdot` conjugates its first operand.
+    """
+    return product(op, self, tensor)
 
 
-@lower("aten::vdot")
-def vdot(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::vdot(Tensor self, Tensor other) -> Tensor"""
-    return multiply(op, self, other)
+@lower_over_fields("aten::vdot")
+def vdot(op: Emitter, self: Operand, other: Operand) -> Operand:
+    """aten::vdot(Tensor self, Tensor other) -> Tensor
+
+    The first operand is conjugated.
+    """
+    return product(op, conj(op, self), other)
 
 
-@lower("aten::linalg_vecdot", promote="x y")
-def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
-    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor"""
+@lower_over_fields("aten::linalg_vecdot", promote="x y")
+def linalg_vecdot(op: Emitter, x: Operand, y: Operand, dim: int = -1) -> Operand:
+    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor
+
+    The first operand is conjugated.
+    """
     rank = max(x.rank, y.rank)
-    product = op.Mul(x, y)
-    return op.ReduceSum(product, axes=[axis_of(dim, rank)], keepdims=0) if rank else product
+    found = mul(op, conj(op, x), y)
+    axes = [axis_of(dim, rank)]
+    return map_parts(found, lambda part: op.ReduceSum(part, axes=axes, keepdims=0)) if rank else found
 
 
-@lower("aten::outer", "aten::ger", promote="self vec2")
-def outer(op: Emitter, self: Value, vec2: Value) -> Value:
+@lower_over_fields("aten::outer", "aten::ger", promote="self vec2")
+def outer(op: Emitter, self: Operand, vec2: Operand) -> Operand:
     """aten::outer(Tensor self, Tensor vec2) -> Tensor"""
-    return op.Mul(op.Reshape(self, [-1, 1]), vec2)
+    return mul(op, map_parts(self, lambda part: op.Reshape(part, [-1, 1])), vec2)
 
 
 # Products added to something ----------------------------------------------------------------------------------------
 
 
-@lower("aten::addmm")
-def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+@lower_over_fields("aten::addmm")
+def addmm(op: Emitter, self: Operand, mat1: Operand, mat2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
     """aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
 
     With `beta` 0, NaN in `self` does not reach the result.
     """
+    if not (isinstance(self, Value) and isinstance(mat1, Value) and isinstance(mat2, Value)):
+        return _added(op, self, product(op, mat1, mat2), beta, alpha)
     plain = not isinstance(beta, Value) and not isinstance(alpha, Value) and beta != 0
     if not _is(beta, 1) and op.dim(mat1, 1) == 0:
         plain = False  # ONNX Runtime's Gemm ignores beta where the summed axis is empty
@@ -120,39 +149,41 @@ def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alp
     return _added(op, self, multiply(op, mat1, mat2), beta, alpha)
 
 
-def _added(op: Emitter, self: Value, product: Value, beta: Any, alpha: Any) -> Value:
-    """`beta * self + alpha * product`. With `beta` 0 `self` is ignored, so that its NaN does not reach the result."""
-    product = product if _is(alpha, 1) else op.Mul(product, beside_product(op, op.like(alpha, product), product))
+def _added(op: Emitter, self: Operand, found: Operand, beta: Any, alpha: Any) -> Operand:
+    """`beta * self + alpha * found`. With `beta` 0 `self` is ignored, so that its NaN does not reach the result."""
+    if not _is(alpha, 1):
+        factor = operand(op, alpha, found.dtype or dtypes.FLOAT)
+        found = mul(op, found, map_parts(factor, lambda part: beside_product(op, part, real_part(found))))
     if _is(beta, 0):
-        return product
-    return op.Add(self if _is(beta, 1) else op.Mul(self, op.like(beta, self)), product)
+        return found
+    return add(op, self if _is(beta, 1) else mul(op, self, operand(op, beta, self.dtype or dtypes.FLOAT)), found)
 
 
 def _is(number: Any, wanted: int) -> bool:
     return not isinstance(number, Value) and bool(number == wanted)
 
 
-@lower("aten::baddbmm")
-def baddbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+@lower_over_fields("aten::baddbmm")
+def baddbmm(op: Emitter, self: Operand, batch1: Operand, batch2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
     """aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
-    return _added(op, self, multiply(op, batch1, batch2), beta, alpha)
+    return _added(op, self, product(op, batch1, batch2), beta, alpha)
 
 
-@lower("aten::addbmm")
-def addbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+@lower_over_fields("aten::addbmm")
+def addbmm(op: Emitter, self: Operand, batch1: Operand, batch2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
     """aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
-    product = op.ReduceSum(multiply(op, batch1, batch2), axes=[0], keepdims=0)
-    return _added(op, self, product, beta, alpha)
+    summed = map_parts(product(op, batch1, batch2), lambda part: op.ReduceSum(part, axes=[0], keepdims=0))
+    return _added(op, self, summed, beta, alpha)
 
 
-@lower("aten::addmv")
-def addmv(op: Emitter, self: Value, mat: Value, vec: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+@lower_over_fields("aten::addmv")
+def addmv(op: Emitter, self: Operand, mat: Operand, vec: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
     """aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
-    return _added(op, self, multiply(op, mat, vec), beta, alpha)
+    return _added(op, self, product(op, mat, vec), beta, alpha)
 
 
 @lower("aten::addr")
-def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alpha: Any = 1) -> Operand:
     """aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, outer(op, vec1, vec2), beta, alpha)
 
@@ -172,22 +203,23 @@ def linalg_multi_dot(op: Emitter, tensors: Sequence[Value]) -> Value:
     return functools.reduce(functools.partial(multiply, op), tensors)
 
 
-@lower("aten::kron", promote="self other")
-def kron(op: Emitter, self: Value, other: Value) -> Value:
+@lower_over_fields("aten::kron", promote="self other")
+def kron(op: Emitter, self: Operand, other: Operand) -> Operand:
     """aten::kron(Tensor self, Tensor other) -> Tensor
 
     Every element of `self` times all of `other`: the axes of both are interleaved, then each pair becomes one axis.
     """
     rank = max(self.rank, other.rank)
     one, two = (
-        op.Unsqueeze(item, list(range(rank - item.rank))) if item.rank < rank else item for item in (self, other)
+        map_parts(item, lambda part: op.Unsqueeze(part, list(range(rank - part.rank)))) if item.rank < rank else item
+        for item in (self, other)
     )
-    spread = op.Mul(
-        op.Unsqueeze(one, list(range(1, 2 * rank, 2))) if rank else one,
-        op.Unsqueeze(two, list(range(0, 2 * rank, 2))) if rank else two,
-    )
-    sizes = [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)]
-    return reshape(op, spread, sizes)
+    sizes = zip(dims_of(op, real_part(one)), dims_of(op, real_part(two)), strict=True)
+    if rank:
+        one = map_parts(one, lambda part: op.Unsqueeze(part, list(range(1, 2 * rank, 2))))
+        two = map_parts(two, lambda part: op.Unsqueeze(part, list(range(0, 2 * rank, 2))))
+    spread, merged = mul(op, one, two), [times(op, a, b) for a, b in sizes]
+    return map_parts(spread, lambda part: reshape(op, part, merged))
 
 
 # Vectors ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Triangular systems, solve, inverse and determinants, by the factorizations; one row in each step, for any size.
+"""Triangular systems, solve, inverse and determinants of real and complex matrices, by the factorizations; one row in
+each step, for any size.
 
 Where torch raises because a matrix is singular, the file computes on, and the result holds infinities or NaN.
 """
@@ -7,51 +8,59 @@ Where torch raises because a matrix is singular, the file computes on, and the r
 
 from __future__ import annotations
 
+from typing import cast
+
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.core.registry import lower
+from purexport.lowering.core.registry import lower, lower_over_fields
 from purexport.lowering.linalg.factorizations import lu_factors, lu_info, permutation_matrix, permutation_of_pivots
+from purexport.lowering.support import fields
 from purexport.lowering.support.common import swap_last
-from purexport.lowering.support.loops import repeat
+from purexport.lowering.support.fields import Operand, T, conj, div, map_parts, mul, real_part, sub, transposed, where
+from purexport.lowering.support.loops import repeat_in_field
 from purexport.lowering.support.matrices import (
     as_column,
     as_vector,
     broadcast_batch,
     column_at,
     diagonal_of,
+    dim_of,
     identity_matrix,
     index_range,
     masked,
     row_at,
     row_indices,
 )
+from purexport.lowering.support.pairs import Pair
 from purexport.lowering.support.positions import size_value
 
 # Triangular systems -------------------------------------------------------------------------------------------------
 
 
-def substitute(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool = False) -> Value:
+def substitute(op: Emitter, matrix: T, right: T, upper: bool, unit: bool = False) -> T:
     """X of `matrix` X = `right` by substitution. The other triangle of `matrix` is not read."""
-    rows, size = row_indices(op, matrix), op.dim(matrix, -1)
+    rows, size = row_indices(op, matrix), dim_of(op, matrix, -1)
 
-    def step(op: Emitter, at: Value, found: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, found: T) -> list[T]:
         number = op.Sub(op.Sub(size_value(op, size), op.const(1)), at) if upper else at
         here = column_at(op, matrix, number)
         new = row_at(op, found, number)
         if not unit:
-            new = op.Div(new, row_at(op, here, number))
+            new = div(op, new, row_at(op, here, number))
         rest = op.Less(rows, number) if upper else op.Greater(rows, number)
-        found = op.Sub(found, op.Mul(masked(op, rest, here), new))
-        return [op.Where(op.Equal(rows, number), new, found)]
+        found = sub(op, found, mul(op, masked(op, rest, here), new))
+        return [where(op, op.Equal(rows, number), new, found)]
 
-    return repeat(op, size, step, broadcast_batch(op, right, matrix))[0]
+    found: T = repeat_in_field(op, size, step, broadcast_batch(op, right, matrix))[0]
+    return found
 
 
-@lower("aten::linalg_solve_triangular")
+@lower_over_fields("aten::linalg_solve_triangular")
 def linalg_solve_triangular(
-    op: Emitter, self: Value, B: Value, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Value:
+    op: Emitter, self: T, B: T, upper: bool, left: bool = True, unitriangular: bool = False
+) -> T:
     """aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False)
     -> Tensor
 
@@ -59,73 +68,78 @@ def linalg_solve_triangular(
     """
     if left:
         return substitute(op, self, B, upper, unitriangular)
-    return swap_last(op, substitute(op, swap_last(op, self), swap_last(op, B), not upper, unitriangular))
+    return transposed(op, substitute(op, transposed(op, self), transposed(op, B), not upper, unitriangular))
 
 
-@lower("aten::triangular_solve")
+@lower_over_fields("aten::triangular_solve")
 def triangular_solve(
-    op: Emitter, self: Value, A: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> tuple[Value, Value]:
+    op: Emitter, self: T, A: T, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[T, T]:
     """aten::triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False)
     -> (Tensor solution, Tensor cloned_coefficient)
+
+    `transpose` does not conjugate.
     """
-    matrix = swap_last(op, A) if transpose else A
+    matrix = transposed(op, A) if transpose else A
     return substitute(op, matrix, self, upper != transpose, unitriangular), broadcast_batch(op, A, self)
 
 
-@lower("aten::cholesky_solve")
-def cholesky_solve(op: Emitter, self: Value, input2: Value, upper: bool = False) -> Value:
+@lower_over_fields("aten::cholesky_solve")
+def cholesky_solve(op: Emitter, self: T, input2: T, upper: bool = False) -> T:
     """aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor"""
-    lower_part, upper_part = (swap_last(op, input2), input2) if upper else (input2, swap_last(op, input2))
+    other = fields.adjoint(op, input2)
+    lower_part, upper_part = (other, input2) if upper else (input2, other)
     return substitute(op, upper_part, substitute(op, lower_part, self, False), True)
 
 
-@lower("aten::cholesky_inverse")
-def cholesky_inverse(op: Emitter, self: Value, upper: bool = False) -> Value:
+@lower_over_fields("aten::cholesky_inverse")
+def cholesky_inverse(op: Emitter, self: T, upper: bool = False) -> T:
     """aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor"""
     return cholesky_solve(op, identity_like(op, self), self, upper)
 
 
-def identity_like(op: Emitter, matrix: Value) -> Value:
+def identity_like(op: Emitter, matrix: T) -> T:
     """The identity in the shape of the square matrices."""
-    size = op.dim(matrix, -1)
-    unit = identity_matrix(op, size, size, matrix)
-    return unit if matrix.rank == 2 else op.Expand(unit, op.shape(matrix))
+    size, like = dim_of(op, matrix, -1), real_part(matrix)
+    unit = identity_matrix(op, size, size, like)
+    return fields.in_field_of(op, unit if matrix.rank == 2 else op.Expand(unit, op.shape(like)), matrix)
 
 
 # Solve and inverse --------------------------------------------------------------------------------------------------
 
 
-def solve_by_lu(op: Emitter, packed: Value, order: Value, right: Value, adjoint: bool = False) -> Value:
-    """X of A X = `right`, or of A^T X = `right` with `adjoint`, from the factors and the order of the rows of A."""
-    exchange = permutation_matrix(op, order, packed)
-    if adjoint:
-        upper = swap_last(op, packed)
+def solve_by_lu(op: Emitter, packed: T, order: Value, right: T, transpose: bool = False) -> T:
+    """X of A X = `right`, or of A^T X = `right` with `transpose`, from the factors and the order of the rows of A."""
+    exchange = permutation_matrix(op, order, packed.dtype)
+    if transpose:
+        upper = transposed(op, packed)
         between = substitute(op, upper, substitute(op, upper, right, False), True, unit=True)
-        return op.MatMul(swap_last(op, exchange), between)
-    right = broadcast_batch(op, right, packed)
-    moved = op.MatMul(exchange, right)
+        back = swap_last(op, exchange)
+        return map_parts(between, lambda part: op.MatMul(back, part))
+    moved = map_parts(broadcast_batch(op, right, packed), lambda part: op.MatMul(exchange, part))
     return substitute(op, packed, substitute(op, packed, moved, False, unit=True), True)
 
 
-def is_vector(A: Value, B: Value) -> bool:
+def is_vector(A: Operand, B: Operand) -> bool:
     """Whether B holds one vector for each matrix, as torch's linalg_solve_is_vector_rhs decides."""
     return B.rank == 1 or (B.rank == A.rank - 1 and B.shape == (A.shape or ())[:-1])
 
 
-def _solution(op: Emitter, A: Value, B: Value, left: bool) -> tuple[Value, Value, Value]:
+def _solution(op: Emitter, A: T, B: T, left: bool) -> tuple[T, T, Value]:
     """The solution, the factors of A and its pivots."""
+    if isinstance(A, Pair) != isinstance(B, Pair):
+        raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex", code="complex-tensor")
     packed, pivots, order = lu_factors(op, A)
     right = as_column(op, B) if is_vector(A, B) else B
     if left:
         found = solve_by_lu(op, packed, order, right)
     else:
-        found = swap_last(op, solve_by_lu(op, packed, order, swap_last(op, right), adjoint=True))
+        found = transposed(op, solve_by_lu(op, packed, order, transposed(op, right), transpose=True))
     return as_vector(op, found) if right is not B else found, packed, pivots
 
 
-@lower("aten::linalg_solve")
-def linalg_solve(op: Emitter, A: Value, B: Value, left: bool = True) -> Value:
+@lower_over_fields("aten::linalg_solve")
+def linalg_solve(op: Emitter, A: T, B: T, left: bool = True) -> T:
     """aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor
 
     `B` holds vectors if its rank is 1, or if its shape is that of `A` without the last size.
@@ -133,10 +147,8 @@ def linalg_solve(op: Emitter, A: Value, B: Value, left: bool = True) -> Value:
     return _solution(op, A, B, left)[0]
 
 
-@lower("aten::linalg_solve_ex")
-def linalg_solve_ex(
-    op: Emitter, A: Value, B: Value, left: bool = True, check_errors: bool = False
-) -> tuple[Value, Value]:
+@lower_over_fields("aten::linalg_solve_ex")
+def linalg_solve_ex(op: Emitter, A: T, B: T, left: bool = True, check_errors: bool = False) -> tuple[T, Value]:
     """aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result,
     Tensor info)
     """
@@ -144,10 +156,10 @@ def linalg_solve_ex(
     return found, lu_info(op, packed)
 
 
-@lower("aten::_linalg_solve_ex")
+@lower_over_fields("aten::_linalg_solve_ex")
 def _linalg_solve_ex(
-    op: Emitter, A: Value, B: Value, left: bool = True, check_errors: bool = False
-) -> tuple[Value, Value, Value, Value]:
+    op: Emitter, A: T, B: T, left: bool = True, check_errors: bool = False
+) -> tuple[T, T, Value, Value]:
     """aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result,
     Tensor LU, Tensor pivots, Tensor info)
     """
@@ -155,37 +167,41 @@ def _linalg_solve_ex(
     return found, packed, pivots, lu_info(op, packed)
 
 
-@lower("aten::inverse")
-def inverse(op: Emitter, self: Value) -> Value:
+@lower_over_fields("aten::inverse")
+def inverse(op: Emitter, self: T) -> T:
     """aten::inverse(Tensor self) -> Tensor"""
     packed, _, order = lu_factors(op, self)
     return solve_by_lu(op, packed, order, identity_like(op, self))
 
 
-@lower("aten::linalg_inv")
-def linalg_inv(op: Emitter, A: Value) -> Value:
+@lower_over_fields("aten::linalg_inv")
+def linalg_inv(op: Emitter, A: T) -> T:
     """aten::linalg_inv(Tensor A) -> Tensor"""
     return inverse(op, A)
 
 
-@lower("aten::linalg_inv_ex")
-def linalg_inv_ex(op: Emitter, A: Value, check_errors: bool = False) -> tuple[Value, Value]:
+@lower_over_fields("aten::linalg_inv_ex")
+def linalg_inv_ex(op: Emitter, A: T, check_errors: bool = False) -> tuple[T, Value]:
     """aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)"""
     packed, _, order = lu_factors(op, A)
     return solve_by_lu(op, packed, order, identity_like(op, A)), lu_info(op, packed)
 
 
-@lower("aten::linalg_lu_solve")
-def linalg_lu_solve(op: Emitter, LU: Value, pivots: Value, B: Value, left: bool = True, adjoint: bool = False) -> Value:
-    """aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor"""
-    order = permutation_of_pivots(op, pivots, op.dim(LU, -2))
-    if left:
-        return solve_by_lu(op, LU, order, B, adjoint)
-    return swap_last(op, solve_by_lu(op, LU, order, swap_last(op, B), not adjoint))
+@lower_over_fields("aten::linalg_lu_solve")
+def linalg_lu_solve(op: Emitter, LU: T, pivots: Value, B: T, left: bool = True, adjoint: bool = False) -> T:
+    """aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor
+
+    With `adjoint` of A^H. X A = B is solved as A^T X^T = B^T, and A^H by the conjugates of A^T and B.
+    """
+    order = permutation_of_pivots(op, pivots, dim_of(op, LU, -2))
+    right = B if left else transposed(op, B)
+    found = solve_by_lu(op, LU, order, conj(op, right) if adjoint else right, transpose=adjoint == left)
+    found = conj(op, found) if adjoint else found
+    return found if left else transposed(op, found)
 
 
-@lower("aten::lu_solve")
-def lu_solve(op: Emitter, self: Value, LU_data: Value, LU_pivots: Value) -> Value:
+@lower_over_fields("aten::lu_solve")
+def lu_solve(op: Emitter, self: T, LU_data: T, LU_pivots: Value) -> T:
     """aten::lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor"""
     return linalg_lu_solve(op, LU_data, LU_pivots, self)
 
@@ -193,42 +209,42 @@ def lu_solve(op: Emitter, self: Value, LU_data: Value, LU_pivots: Value) -> Valu
 # Determinants -------------------------------------------------------------------------------------------------------
 
 
-def _pivots(op: Emitter, matrix: Value) -> tuple[Value, Value, Value, Value]:
+def _pivots(op: Emitter, matrix: T) -> tuple[T, Value, T, Value]:
     """The values of the pivots, [..., n], the sign of all exchanges, [...], and LU with its pivots."""
     packed, pivots, _ = lu_factors(op, matrix)
-    numbers = op.Add(index_range(op, op.dim(matrix, -1)), op.const(1))
+    numbers = op.Add(index_range(op, dim_of(op, matrix, -1)), op.const(1))
+    real = real_part(matrix)
     stays = op.Equal(op.cast(pivots, dtypes.INT64), numbers)
-    signs = op.Where(stays, op.like(1, matrix), op.like(-1, matrix))
+    signs = op.Where(stays, op.like(1, real), op.like(-1, real))
     return diagonal_of(op, packed), op.ReduceProd(signs, axes=[matrix.rank - 2], keepdims=0), packed, pivots
 
 
-@lower("aten::det")
-def det(op: Emitter, self: Value) -> Value:
+@lower_over_fields("aten::det")
+def det(op: Emitter, self: T) -> T:
     """aten::det(Tensor self) -> Tensor"""
-    if op.has("Det") and self.dtype == dtypes.FLOAT:
-        return op.Det(self)
+    if isinstance(self, Value) and self.dtype == dtypes.FLOAT and op.has("Det"):
+        return cast(T, op.Det(self))
     return _det(op, self)[0]
 
 
-def _det(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+def _det(op: Emitter, matrix: T) -> tuple[T, T, Value]:
     diagonal, sign, packed, pivots = _pivots(op, matrix)
-    product = op.ReduceProd(diagonal, axes=[matrix.rank - 2], keepdims=0)
-    return op.Mul(product, sign), packed, pivots
+    return mul(op, fields.product_along(op, diagonal, matrix.rank - 2), sign), packed, pivots
 
 
-@lower("aten::linalg_det")
-def linalg_det(op: Emitter, A: Value) -> Value:
+@lower_over_fields("aten::linalg_det")
+def linalg_det(op: Emitter, A: T) -> T:
     """aten::linalg_det(Tensor A) -> Tensor"""
     return det(op, A)
 
 
-@lower("aten::_linalg_det")
-def _linalg_det(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
+@lower_over_fields("aten::_linalg_det")
+def _linalg_det(op: Emitter, A: T) -> tuple[T, T, Value]:
     """aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)
 
     torch factors the transpose of a contiguous matrix, and so does this rule.
     """
-    return _det(op, swap_last(op, A))
+    return _det(op, transposed(op, A))
 
 
 @lower("aten::slogdet")
@@ -237,11 +253,12 @@ def slogdet(op: Emitter, self: Value) -> tuple[Value, Value]:
     return _slogdet(op, self)[:2]
 
 
-def _slogdet(op: Emitter, matrix: Value) -> tuple[Value, Value, Value, Value]:
+def _slogdet(op: Emitter, matrix: T) -> tuple[T, Value, T, Value]:
     diagonal, sign, packed, pivots = _pivots(op, matrix)
-    last = [matrix.rank - 2]
-    signs = op.ReduceProd(op.Sign(diagonal), axes=last, keepdims=0)
-    return op.Mul(signs, sign), op.ReduceSum(op.Log(op.Abs(diagonal)), axes=last, keepdims=0), packed, pivots
+    last = matrix.rank - 2
+    signs = mul(op, fields.product_along(op, fields.sign(op, diagonal), last), sign)
+    size = op.ReduceSum(op.Log(fields.magnitude(op, diagonal)), axes=[last], keepdims=0)
+    return signs, size, packed, pivots
 
 
 @lower("aten::linalg_slogdet")
@@ -250,10 +267,10 @@ def linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value]:
     return slogdet(op, A)
 
 
-@lower("aten::_linalg_slogdet")
-def _linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value, Value, Value]:
+@lower_over_fields("aten::_linalg_slogdet")
+def _linalg_slogdet(op: Emitter, A: T) -> tuple[T, Value, T, Value]:
     """aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)"""
-    return _slogdet(op, swap_last(op, A))
+    return _slogdet(op, transposed(op, A))
 
 
 @lower("aten::logdet")

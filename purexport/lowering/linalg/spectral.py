@@ -11,13 +11,33 @@ from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.core.registry import lower
-from purexport.lowering.linalg.eigen import empty_result, mirror_triangle, singular_values, thin_svd
+from purexport.lowering.core.registry import lower, lower_over_fields
+from purexport.lowering.linalg.eigen import mirror_triangle, singular_values, thin_svd
+from purexport.lowering.linalg.factorizations import matmul
 from purexport.lowering.linalg.solve import is_vector, linalg_inv_ex
 from purexport.lowering.reduce.reductions import linalg_vector_norm
-from purexport.lowering.support.common import axis_of, full, permute, swap_last
+from purexport.lowering.support.common import axis_of, full, permute
+from purexport.lowering.support.fields import (
+    Operand,
+    T,
+    adjoint,
+    empty_result,
+    map_parts,
+    mul,
+    real_part,
+    square_of_size,
+    sub,
+)
 from purexport.lowering.support.kernels import largest
-from purexport.lowering.support.matrices import as_column, as_row, as_vector, batch_dims, broadcast_batch, masked
+from purexport.lowering.support.matrices import (
+    as_column,
+    as_row,
+    as_vector,
+    batch_dims,
+    broadcast_batch,
+    dim_of,
+    masked,
+)
 from purexport.lowering.support.positions import size_value
 
 # Norms --------------------------------------------------------------------------------------------------------------
@@ -148,7 +168,7 @@ def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
 # Rank and pseudo-inverse --------------------------------------------------------------------------------------------
 
 
-def above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> Value:
+def above(op: Emitter, matrix: Operand, values: Value, atol: Any, rtol: Any) -> Value:
     """Which singular values, [..., k], are above `atol` and above `rtol` times the largest."""
     if rtol is None:
         rtol = _usual_tolerance(op, matrix)
@@ -175,14 +195,14 @@ def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
     return op.like(tolerance, values)
 
 
-def _usual_tolerance(op: Emitter, matrix: Value) -> Any:
+def _usual_tolerance(op: Emitter, matrix: Operand) -> Any:
     """The machine epsilon of the dtype times the longer side of the matrix."""
     unit = torch.finfo(dtypes.torch_dtype(matrix.dtype or dtypes.FLOAT)).eps
-    rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
+    rows, columns = dim_of(op, matrix, -2), dim_of(op, matrix, -1)
     if isinstance(rows, int) and isinstance(columns, int):
         return max(rows, columns) * unit
     longer = op.cast(largest(op, size_value(op, rows), size_value(op, columns)), matrix.dtype)
-    return op.Mul(longer, op.like(unit, matrix))
+    return op.Mul(longer, op.like(unit, longer))
 
 
 def _rank(op: Emitter, matrix: Value, atol: Any, rtol: Any, hermitian: bool) -> Value:
@@ -226,32 +246,34 @@ def linalg_matrix_rank_bound_tensors(
     return _rank(op, input, atol, rtol, hermitian)
 
 
-@lower("aten::linalg_pinv.atol_rtol_float", "aten::linalg_pinv.atol_rtol_tensor")
-def linalg_pinv(op: Emitter, self: Value, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
+@lower_over_fields("aten::linalg_pinv.atol_rtol_float", "aten::linalg_pinv.atol_rtol_tensor")
+def linalg_pinv(op: Emitter, self: T, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> T:
     """aten::linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False)
     -> Tensor
 
     A singular value counts if it is above `atol` and above `rtol` times the largest one.
     """
     if 0 in (self.shape or ()):
-        return full(op, [*batch_dims(op, self), op.dim(self, -1), op.dim(self, -2)], 0, self.dtype or dtypes.FLOAT)
+        sizes = [*batch_dims(op, self), dim_of(op, self, -1), dim_of(op, self, -2)]
+        nothing = full(op, sizes, 0, self.dtype or dtypes.FLOAT)
+        return map_parts(self, lambda part: nothing)
     matrix = mirror_triangle(op, self) if hermitian else self
     u, scaled = _inverted(op, matrix, atol, rtol)[:2]
-    return op.MatMul(scaled, swap_last(op, u))
+    return matmul(op, scaled, adjoint(op, u))
 
 
-def _inverted(op: Emitter, matrix: Value, atol: Any, rtol: Any) -> tuple[Value, Value, Value, Value]:
+def _inverted(op: Emitter, matrix: T, atol: Any, rtol: Any) -> tuple[T, T, Value, Value]:
     """U; V divided by the singular values that count, with 0 for the others; which of them count; and the singular
     values.
     """
     u, values, v = thin_svd(op, matrix)
     counts = above(op, matrix, values, atol, rtol)
     inverted = masked(op, counts, op.Reciprocal(masked(op, counts, values, 1)))
-    return u, op.Mul(v, as_row(op, inverted)), counts, values
+    return u, mul(op, v, as_row(op, inverted)), counts, values
 
 
-@lower("aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor")
-def linalg_pinv_rcond(op: Emitter, self: Value, rcond: Any, hermitian: bool = False) -> Value:
+@lower_over_fields("aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor")
+def linalg_pinv_rcond(op: Emitter, self: T, rcond: Any, hermitian: bool = False) -> T:
     """aten::linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor"""
     return linalg_pinv(op, self, 0.0, rcond, hermitian)
 
@@ -268,10 +290,10 @@ ROUNDING_ONLY = 1e-5
 # Least squares ------------------------------------------------------------------------------------------------------
 
 
-@lower("aten::linalg_lstsq")
+@lower_over_fields("aten::linalg_lstsq")
 def linalg_lstsq(
-    op: Emitter, self: Value, b: Value, rcond: Any = None, driver: str | None = None
-) -> tuple[Value, Value, Value, Value]:
+    op: Emitter, self: T, b: T, rcond: Any = None, driver: str | None = None
+) -> tuple[T, Value, Value, Value]:
     """aten::linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor solution,
     Tensor residuals, Tensor rank, Tensor singular_values)
 
@@ -289,18 +311,17 @@ def linalg_lstsq(
         )
     right = as_column(op, b) if is_vector(self, b) else b
     u, scaled, counts, values = _inverted(op, self, None, 0.0 if driver == "gels" else rcond)
-    products = op.MatMul(swap_last(op, u), broadcast_batch(op, right, self))
-    found: Value = op.MatMul(scaled, products)
+    found = matmul(op, scaled, matmul(op, adjoint(op, u), broadcast_batch(op, right, self)))
     rank = op.ReduceSum(op.cast(counts, dtypes.INT64), axes=[values.rank - 1], keepdims=0)
     return (
         as_vector(op, found) if right is not b else found,
         _residuals(op, self, right, found),
         rank if driver != "gels" else op.const(torch.empty(0, dtype=torch.int64)),
-        values if driver in ("gelsd", "gelss") else empty_result(op, self),
+        values if driver in ("gelsd", "gelss") else empty_result(op, real_part(self)),
     )
 
 
-def _residuals(op: Emitter, matrix: Value, right: Value, found: Value) -> Value:
+def _residuals(op: Emitter, matrix: T, right: T, found: T) -> Value:
     """The sums of squared residuals, [..., k], if torch returns them for the example, else an empty tensor.
 
     torch returns them for matrices with more rows than columns, but not with gelsy, nor with gelsd and gelss where a
@@ -308,6 +329,6 @@ def _residuals(op: Emitter, matrix: Value, right: Value, found: Value) -> Value:
     """
     recorded = op.results[1]
     if recorded is None or recorded.shape == (0,):
-        return empty_result(op, matrix)
-    rest = op.Sub(op.MatMul(matrix, found), right)
-    return op.ReduceSum(op.Mul(rest, rest), axes=[found.rank - 2], keepdims=0)
+        return empty_result(op, real_part(matrix))
+    rest = sub(op, matmul(op, matrix, found), right)
+    return op.ReduceSum(square_of_size(op, rest), axes=[found.rank - 2], keepdims=0)

@@ -17,11 +17,23 @@ from typing import Any
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.support.fields import Operand, flat_parts, grouped_parts
 from purexport.lowering.support.positions import size_value
 
 WRITTEN_OUT = 8  # more steps than these become a Loop
 
 Step = Callable[..., Sequence[Value]]
+
+
+def repeat_in_field(
+    op: Emitter, count: Any, step: Callable[..., Sequence[Operand]], *carried: Operand
+) -> tuple[Any, ...]:
+    """As `repeat`, of real and of complex tensors."""
+
+    def of_parts(op: Emitter, at: Value, *parts: Value) -> list[Value]:
+        return flat_parts(step(op, at, *grouped_parts(parts, carried)))
+
+    return tuple(grouped_parts(repeat(op, count, of_parts, *flat_parts(carried)), carried))
 
 
 def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
