@@ -49,7 +49,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
 from purexport.language.interface import part_of  # noqa: E402
-from purexport.language.parts import Part, Port  # noqa: E402
+from purexport.language.parts import GraphPart, Port  # noqa: E402
 from purexport.language.tasks import FEATURES, Task  # noqa: E402
 from tests.models import pretrained  # noqa: E402
 from tests.models.decoders import LeftOutError, library, line  # noqa: E402
@@ -65,7 +65,7 @@ class Network:
     """`made` gives the model with its inputs, or raises LeftOutError."""
 
     name: str
-    made: Callable[[], Part]
+    made: Callable[[], GraphPart]
 
 
 # transformers ---------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def transformers_networks() -> list[Network]:
     return [Network(kind, partial(_of_transformers, found[kind])) for kind in sorted(found)]
 
 
-def _of_transformers(names: Sequence[str]) -> Part:
+def _of_transformers(names: Sequence[str]) -> GraphPart:
     said = ""
     for name in names:
         try:
@@ -182,7 +182,7 @@ class _Image(Port):
         return torch.rand([int(size) for size in self.shape], generator=generator)
 
 
-def _of_torchvision(name: str) -> Part:
+def _of_torchvision(name: str) -> GraphPart:
     room, _, last = name.rpartition(".")
     module: Any = importlib.import_module(f"torchvision.models.{room}".rstrip("."))
     torch.manual_seed(0)
@@ -202,13 +202,13 @@ def _of_torchvision(name: str) -> Part:
     module = _Listed(model) if name.startswith("detection") else model
     count = 2 if name.startswith("optical_flow") else 1
     ports = [_Image(f"input_{index}", tuple(CLASSES[name]), torch.float32) for index in range(count)]
-    return Part(name, module.eval(), ports, [], {})
+    return GraphPart(name, module.eval(), ports, [], {})
 
 
 # Exporters and verdicts -----------------------------------------------------------------------------------------------
 
 
-def exported(exporter: str, part: Part) -> bytes:
+def exported(exporter: str, part: GraphPart) -> bytes:
     names = {"input_names": part.input_names, "dynamic_axes": part.axes or None, "opset_version": OPSET}
     if not exporter.startswith("dynamo"):
         import purexport
@@ -249,7 +249,7 @@ def outcome(network: Network, exporter: str) -> dict[str, Any]:
     return {"verdict": verdict, "said": what, **took}
 
 
-def _class_of(part: Part) -> str:
+def _class_of(part: GraphPart) -> str:
     return type(getattr(part.module, "model", part.module)).__name__
 
 
@@ -258,7 +258,7 @@ def _memory(field: str) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-def judge(part: Part, module: nn.Module, data: bytes) -> tuple[str, str]:
+def judge(part: GraphPart, module: nn.Module, data: bytes) -> tuple[str, str]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -301,7 +301,7 @@ def judge(part: Part, module: nn.Module, data: bytes) -> tuple[str, str]:
     return ("static", f"{', '.join(sorted(static))}") if static else ("right", said)
 
 
-def _sizes(part: Part, module: nn.Module, static: set[str]) -> Iterator[dict[str, int]]:
+def _sizes(part: GraphPart, module: nn.Module, static: set[str]) -> Iterator[dict[str, int]]:
     """The sizes of the example, larger and smaller ones; an axis that the model runs with alone may change."""
     named = {size for port in part.inputs for size in port.shape if isinstance(size, str)}
     first = {name: size for name, size in part.sizes.items() if name in named}

@@ -42,7 +42,7 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _AttributeRow:
     """What a value is (an instance of `kind`), the types and fields of one and of many, and the conversions."""
 
     kind: type | tuple[type, ...]
@@ -55,13 +55,13 @@ class _Row:
 
 
 _ROWS = (  # asked in this order: an int is a Real, too
-    _Row(Integral, _Type.INT, "i", _Type.INTS, "ints", int, index),
-    _Row(Real, _Type.FLOAT, "f", _Type.FLOATS, "floats", _single, _single),
-    _Row((str, bytes), _Type.STRING, "s", _Type.STRINGS, "strings", _to_bytes, _to_bytes),
-    _Row(TensorProto, _Type.TENSOR, "t", _Type.TENSORS, "tensors"),
-    _Row(SparseTensorProto, _Type.SPARSE_TENSOR, "sparse_tensor", _Type.SPARSE_TENSORS, "sparse_tensors"),
-    _Row(GraphProto, _Type.GRAPH, "g", _Type.GRAPHS, "graphs"),
-    _Row(TypeProto, _Type.TYPE_PROTO, "tp", _Type.TYPE_PROTOS, "type_protos"),
+    _AttributeRow(Integral, _Type.INT, "i", _Type.INTS, "ints", int, index),
+    _AttributeRow(Real, _Type.FLOAT, "f", _Type.FLOATS, "floats", _single, _single),
+    _AttributeRow((str, bytes), _Type.STRING, "s", _Type.STRINGS, "strings", _to_bytes, _to_bytes),
+    _AttributeRow(TensorProto, _Type.TENSOR, "t", _Type.TENSORS, "tensors"),
+    _AttributeRow(SparseTensorProto, _Type.SPARSE_TENSOR, "sparse_tensor", _Type.SPARSE_TENSORS, "sparse_tensors"),
+    _AttributeRow(GraphProto, _Type.GRAPH, "g", _Type.GRAPHS, "graphs"),
+    _AttributeRow(TypeProto, _Type.TYPE_PROTO, "tp", _Type.TYPE_PROTOS, "type_protos"),
 )
 _INTEGRAL, _REAL = _ROWS[:2]
 _ROW_OF_LIST_TYPE = {int(row.many): row for row in _ROWS}
@@ -108,7 +108,7 @@ def _made(key: str, doc_string: str | None, code: int, field: str, value: Any) -
     return made
 
 
-def _list_row(key: str, items: list[Any], asked: int | None) -> _Row:
+def _list_row(key: str, items: list[Any], asked: int | None) -> _AttributeRow:
     if asked is not None:
         if asked not in _ROW_OF_LIST_TYPE:
             raise TypeError(f"attribute {key!r}: the value is a list, not of type {_named(asked)}")
@@ -127,7 +127,7 @@ def _list_row(key: str, items: list[Any], asked: int | None) -> _Row:
 
 
 @lru_cache(maxsize=256)
-def _row_of(kind: type) -> _Row | None:
+def _row_of(kind: type) -> _AttributeRow | None:
     """By class, because asking whether a value is an Integral takes longer than all the rest."""
     return next((row for row in _ROWS if issubclass(kind, row.kind)), None)
 

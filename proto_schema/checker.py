@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
-from proto_schema.checking.context import Context, Registry, Scope
+from proto_schema.checking.context import Context, NameScope, SchemaSource
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
 from proto_schema.graphs.calls import domain_of
@@ -75,7 +75,7 @@ def check_model(
     skip_opset_compatibility_check: bool = False,
     check_custom_domain: bool = False,
     *,
-    registry: Registry | None = None,
+    registry: SchemaSource | None = None,
 ) -> None:
     """Raises CheckError for the first rule that the model breaks.
 
@@ -131,13 +131,13 @@ def check_function(function: FunctionProto, ctx: CheckerContext | None = None) -
 def check_node(node: NodeProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:
     """The rules for a node, but for those about other nodes. Raises CheckError."""
     _expect(node, NodeProto)
-    _reported(nodes.check_node, node, ctx.as_context(in_function=True), Scope())
+    _reported(nodes.check_node, node, ctx.as_context(in_function=True), NameScope())
 
 
 def check_attribute(attr: AttributeProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:
     """The rules for an attribute, but for its operator's. Raises CheckError."""
     _expect(attr, AttributeProto)
-    _reported(nodes.check_attribute, attr, ctx.as_context(in_function=True), Scope())
+    _reported(nodes.check_attribute, attr, ctx.as_context(in_function=True), NameScope())
 
 
 def check_value_info(value_info: ValueInfoProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:

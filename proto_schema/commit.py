@@ -247,14 +247,14 @@ class DataCommit:
 @contextmanager
 def replacing(
     path: str, kind: Kind = "model", inputs: Sequence[str] = (), overwrite: bool = False, appends: bool = False
-) -> Iterator[Target]:
+) -> Iterator[OutputFile]:
     """The lock of a file that a tool writes, for as long as it works; `inputs` are the files that it reads.
 
     Raises what `judge` does. A path that is no regular file is written to and not replaced: no lock is needed. A tool
     that only `appends` needs no new file, so a folder that takes none is no reason to refuse.
     """
     if not takes_rename(path):
-        yield Target(path, None)
+        yield OutputFile(path, None)
         return
     with ExitStack() as stack:
         with blamed_on(path):
@@ -263,11 +263,11 @@ def replacing(
             with suppress(*([PermissionError] if appends else [])):
                 lock = stack.enter_context(turn(path))
             judge(path, kind, inputs, overwrite)
-        yield Target(path, lock, kind)
+        yield OutputFile(path, lock, kind)
 
 
 @dataclass
-class Target:
+class OutputFile:
     """A file that a tool writes: whole, or not at all."""
 
     path: str

@@ -73,18 +73,18 @@ class Enum(IntEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldType:
     """What a field holds: its name in the schema language, and the wire type of one value."""
 
     name: str
     wire_type: int
 
 
-INT32, INT64, UINT64 = Kind("int32", VARINT), Kind("int64", VARINT), Kind("uint64", VARINT)
-FLOAT, DOUBLE = Kind("float", I32), Kind("double", I64)
-STRING, BYTES = Kind("string", LEN), Kind("bytes", LEN)
-PAYLOAD = Kind("payload", LEN)  # bytes on the wire; decoded to a view of the input, encoded without a copy
-ENUM, MESSAGE = Kind("enum", VARINT), Kind("message", LEN)
+INT32, INT64, UINT64 = FieldType("int32", VARINT), FieldType("int64", VARINT), FieldType("uint64", VARINT)
+FLOAT, DOUBLE = FieldType("float", I32), FieldType("double", I64)
+STRING, BYTES = FieldType("string", LEN), FieldType("bytes", LEN)
+PAYLOAD = FieldType("payload", LEN)  # bytes on the wire; decoded to a view of the input, encoded without a copy
+ENUM, MESSAGE = FieldType("enum", VARINT), FieldType("message", LEN)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Field:
 
     name: str
     number: int
-    kind: Kind
+    kind: FieldType
     repeated: bool = False
     packed: bool = False
     oneof: str | None = None
@@ -124,26 +124,26 @@ class _Row:
     """A field before its name is known."""
 
     number: int
-    kind: Kind | type[IntEnum] | str
+    kind: FieldType | type[IntEnum] | str
     repeated: bool
     packed: bool
     oneof: str | None
 
     def named(self, name: str) -> Field:
         make = partial(Field, name, self.number, repeated=self.repeated, packed=self.packed, oneof=self.oneof)
-        if isinstance(self.kind, Kind):
+        if isinstance(self.kind, FieldType):
             return make(kind=self.kind)
         if isinstance(self.kind, str):
             return make(kind=MESSAGE, message=self.kind)
         return make(kind=ENUM, enum=self.kind)
 
 
-def optional(number: int, kind: Kind | type[IntEnum] | str, *, oneof: str | None = None) -> Any:
+def optional(number: int, kind: FieldType | type[IntEnum] | str, *, oneof: str | None = None) -> Any:
     """A field that is there or not. `kind`: a Kind, an IntEnum (closed), or the dotted name of a message class."""
     return _Row(number, kind, False, False, oneof)
 
 
-def repeated(number: int, kind: Kind | type[IntEnum] | str, *, packed: bool = False) -> Any:
+def repeated(number: int, kind: FieldType | type[IntEnum] | str, *, packed: bool = False) -> Any:
     """A list. `packed` says how numbers are written; both forms are read."""
     return _Row(number, kind, True, packed, None)
 

@@ -18,7 +18,7 @@ from proto_schema.fields import Message, present
 from proto_schema.meter import Progress
 from proto_schema.onnx import ModelProto
 from proto_schema.payload import FileMap
-from proto_schema.saving import Archive, Options, Where, Writable, prepare
+from proto_schema.saving import Archive, Where, Writable, WriteOptions, prepare
 from proto_schema.sniff import what_it_is
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def save(
     PermissionError for a file that must not be replaced, ExternalDataError where data to be written cannot be read, or
     changed since the model was loaded.
     """
-    options = Options(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
+    options = WriteOptions(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
     saving.save(model, target, options, progress)
 
 
@@ -159,5 +159,5 @@ def plan(
     """
     from proto_schema.saveplan import describe
 
-    options = Options(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
+    options = WriteOptions(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
     return describe(prepare(model, target, options))

@@ -19,7 +19,7 @@ from proto_schema.collection import paused_collection
 from proto_schema.errors import CheckError
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee, domain_of, function_id
 from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, rename_graph, used
-from proto_schema.inlining.engine import Inliner, refuse_too_many
+from proto_schema.inlining.engine import CallInliner, refuse_too_many
 from proto_schema.inlining.versions import add_imports, all_nodes, imports_of, mismatches
 from proto_schema.onnx import (
     FunctionProto,
@@ -54,7 +54,7 @@ def inline_local_functions(model: ModelProto, convert_version: bool = False) -> 
         return functions[name] if name in wanted else None
 
     unique = Unique(_taken(made))
-    inliner = Inliner(find, unique)
+    inliner = CallInliner(find, unique)
     if converted:
         convert = _Converter(model, made, unique)
         inliner.convert = lambda call, body, function: (
@@ -94,7 +94,7 @@ def inline_selected_functions(
         find = _finder(functions, chosen, owner, target)
         if inline_schema_functions:
             find = _with_schema_functions(find, chosen, owner, target)
-        _inline(owner, Inliner(find, Unique(_taken(owner))))
+        _inline(owner, CallInliner(find, Unique(_taken(owner))))
     return made
 
 
@@ -182,7 +182,7 @@ def _copied_function(function: FunctionProto) -> FunctionProto:
     return made
 
 
-def _inline(owner: ModelProto | FunctionProto, inliner: Inliner) -> None:
+def _inline(owner: ModelProto | FunctionProto, inliner: CallInliner) -> None:
     """Inlines in a graph or function, in place, and imports what the bodies need."""
     holder = owner.graph if isinstance(owner, ModelProto) else owner
     if holder is None:

@@ -67,7 +67,7 @@ Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
 
 
 @dataclass(frozen=True)
-class Options:
+class WriteOptions:
     """The options of `save`, checked. Raises ValueError."""
 
     external_data: Where = None
@@ -174,7 +174,7 @@ class Work:
 def save(
     model: ModelProto,
     target: Any,
-    options: Options,
+    options: WriteOptions,
     progress: Progress | None = None,
     writer: DataWriter | None = None,
 ) -> None:
@@ -187,7 +187,7 @@ def save(
         _commit(prepare(model, path, options, lock), lock, progress, writer)
 
 
-def prepare(model: ModelProto, target: Any, options: Options, lock: Lock | None = None) -> Work:
+def prepare(model: ModelProto, target: Any, options: WriteOptions, lock: Lock | None = None) -> Work:
     """Decides what a save writes, and looks at every source. Writes nothing. Raises as `save` does.
 
     `lock` is that of the target; without it the work is only good as a plan, or for a stream.
@@ -228,7 +228,7 @@ def _too_large(size: int, way_out: str) -> EncodeError:
 
 
 def _archived(
-    model: ModelProto, target: Any, path: str | None, stored: Stored, sources: Sources, options: Options
+    model: ModelProto, target: Any, path: str | None, stored: Stored, sources: Sources, options: WriteOptions
 ) -> Work:
     """A tar of what would be the files in a folder."""
     name = model_name(path)
@@ -264,7 +264,9 @@ def _inline(model: ModelProto, stored: Stored, loaded: Mapping[int, BytesLike]) 
     return encode_parts(with_data(model, loaded) if loaded else model)
 
 
-def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, options: Options, locked: bool) -> Work:
+def _with_files(
+    model: ModelProto, path: str, stored: Stored, sources: Sources, options: WriteOptions, locked: bool
+) -> Work:
     folder, base = os.path.split(path)
     found: dict[int, Place] = {}
     if options.external_data == "reference":

@@ -15,7 +15,7 @@ from operator import index
 from typing import Any
 
 from proto_schema.errors import DecodeError
-from proto_schema.fields import DOUBLE, FLOAT, INT64, UINT64, Field, Kind
+from proto_schema.fields import DOUBLE, FLOAT, INT64, UINT64, Field, FieldType
 from proto_schema.payload import BytesLike, Payload, byte_view
 from proto_schema.wire import MASK64, signed, varint
 
@@ -26,7 +26,7 @@ RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint6
 RANGES["enum"] = RANGES["int32"]
 
 
-def from_varint(kind: Kind, value: int) -> int:
+def from_varint(kind: FieldType, value: int) -> int:
     """What a varint (below 2**64) means in a field of `kind`; int32 drops the high bits, as protobuf does."""
     if kind is UINT64:
         return value
@@ -102,7 +102,7 @@ def payload_piece(value: Any) -> tuple[int, BytesLike]:
     return view.nbytes, view
 
 
-def unpack(kind: Kind, data: bytes, offset: int) -> list[Any]:
+def unpack(kind: FieldType, data: bytes, offset: int) -> list[Any]:
     """The values of a packed field; `offset` is where `data` lies, for errors."""
     if kind in (FLOAT, DOUBLE):
         return _unpack_floats(kind, data, offset)
@@ -110,7 +110,7 @@ def unpack(kind: Kind, data: bytes, offset: int) -> list[Any]:
     return values if kind is UINT64 else [from_varint(kind, value) for value in values]
 
 
-def _unpack_floats(kind: Kind, data: bytes, offset: int) -> list[float]:
+def _unpack_floats(kind: FieldType, data: bytes, offset: int) -> list[float]:
     width = 4 if kind is FLOAT else 8
     count, rest = divmod(len(data), width)
     if rest:

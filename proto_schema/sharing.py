@@ -106,7 +106,7 @@ def share(
             with blamed_on(path):
                 locks[path] = stack.enter_context(turn(path))
         sure = all(lock.sure for lock in locks.values())
-        work = _Work(place, names, [models[name] for name in names], overwrite, sure)
+        work = _SharedSave(place, names, [models[name] for name in names], overwrite, sure)
         work.prepare(location, size_threshold, alignment)
         if not dry_run:
             with blamed_on(os.path.join(place, work.location)):
@@ -132,7 +132,7 @@ def _check(names: Sequence[str], location: str | None, threshold: int, alignment
 
 
 @dataclass
-class _Work:
+class _SharedSave:
     """What is going to be written; `sure`: all locks are had, so files may be replaced."""
 
     folder: str
@@ -263,7 +263,7 @@ class _Together:
             remove_all([path for path in there if os.path.abspath(path) not in used])
 
 
-def _commit(work: _Work, together: _Together, commits: Sequence[Commit], meter: Meter) -> None:
+def _commit(work: _SharedSave, together: _Together, commits: Sequence[Commit], meter: Meter) -> None:
     """Writes what was prepared."""
     wanted = work.location
     taken = bool(wanted) and os.path.lexists(work.path(wanted))
@@ -295,7 +295,7 @@ def _commit(work: _Work, together: _Together, commits: Sequence[Commit], meter: 
             _take(work, commits, used)
 
 
-def _take(work: _Work, commits: Sequence[Commit], fresh: str) -> None:
+def _take(work: _SharedSave, commits: Sequence[Commit], fresh: str) -> None:
     """The models refer to a data file of a fresh name: give it the wanted name too, then refer to that.
 
     The fresh name stays until no model refers to it. Where the file system has no links, nothing changes.
@@ -308,7 +308,7 @@ def _take(work: _Work, commits: Sequence[Commit], fresh: str) -> None:
     _rename_models(commits, written)
 
 
-def _write_models(work: _Work, commits: Sequence[Commit], location: str) -> list[str]:
+def _write_models(work: _SharedSave, commits: Sequence[Commit], location: str) -> list[str]:
     data = [work.path(location)] if work.layout.files else []
     return [commit.write_model(*encoded, data) for commit, encoded in zip(commits, work.encoded(location), strict=True)]
 

@@ -14,7 +14,7 @@ from proto_schema.saving import Archive, Where, Writable
 from purexport.errors import ExportError
 
 if TYPE_CHECKING:  # loaded for exports that ask for them
-    from proto_schema.calibration import Options as Activations
+    from proto_schema.calibration import CalibrationOptions as Activations
     from proto_schema.quantization import Scheme
     from proto_schema.quantization.model import Target
 
@@ -278,7 +278,7 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
 
 
 def _with_activations(given: dict[str, Any]) -> Quantization:
-    from proto_schema.calibration import Options as Activations
+    from proto_schema.calibration import CalibrationOptions as Activations
     from proto_schema.quantization import Scheme
 
     if given.pop("target", "onnx") != "onnx":

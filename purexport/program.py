@@ -13,7 +13,7 @@ import torch
 import proto_schema as ps
 from proto_schema.notebook import as_html, as_line
 from proto_schema.saveplan import SavePlan
-from purexport.frontends.core.structures import Path, Step, apart, joined, number_tensor
+from purexport.frontends.core.structures import Path, StructureStep, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor
 from purexport.progress import Progress
 from purexport.progress.bar import shown
@@ -296,7 +296,7 @@ def _tensor(leaf: Any, type_: ps.TypeProto | None) -> torch.Tensor:
 
 def _keyword(path: Path) -> str:
     """The name of the input that a keyword argument gives; none for an argument by position."""
-    return joined((Step(path[1].text), *path[2:])) if path[0].text == "1" else ""
+    return joined((StructureStep(path[1].text), *path[2:])) if path[0].text == "1" else ""
 
 
 def _axis(key: Any) -> str:

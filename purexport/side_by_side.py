@@ -19,9 +19,9 @@ import proto_schema as ps
 from proto_schema.budget import BudgetLike
 from proto_schema.graphs.similar import similar
 from proto_schema.operators import canonical
-from purexport.aten.graph import AtenGraph, Value
+from purexport.aten.graph import AtenGraph, AtenValue
 from purexport.comparison.compared import compared
-from purexport.comparison.departures import Recorded
+from purexport.comparison.departures import RecordedModel
 from purexport.comparison.file_values import EVALUATOR, all_values
 from purexport.comparison.matching import alike
 from purexport.comparison.result import Comparison
@@ -47,7 +47,7 @@ class _Fresh:
     anchors: list[Anchor]
     alike: float
     graph: AtenGraph
-    known: Mapping[Value, Any]
+    known: Mapping[AtenValue, Any]
 
 
 def compare(
@@ -92,7 +92,7 @@ def compare(
     expected = run()
     if fresh is None:
         return compared(file, feed, expected, [], bounds, inside=inside, budget=budget)
-    recorded = Recorded(fresh.graph, fresh.known, model, run)
+    recorded = RecordedModel(fresh.graph, fresh.known, model, run)
     again = fresh.program.model_proto
     return compared(file, feed, expected, fresh.anchors, bounds, again, inside=inside, recorded=recorded, budget=budget)
 

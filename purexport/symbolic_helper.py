@@ -15,7 +15,7 @@ import torch
 
 from purexport import dtypes
 from purexport.aten.schema import dtype_from_code
-from purexport.compat.symbolic.values import Value
+from purexport.compat.symbolic.values import SymbolicValue
 from purexport.errors import ExportError, UnsupportedForm
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,7 +75,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
 
 def parsed(arg: Any, kind: str, name: str, function: str) -> Any:
     """One argument of a symbolic function, as `parse_args` converts it; the names are for its errors."""
-    if kind == "v" or not isinstance(arg, Value):
+    if kind == "v" or not isinstance(arg, SymbolicValue):
         return arg
     if arg.node().mustBeNone():
         return None
@@ -99,7 +99,7 @@ def parsed(arg: Any, kind: str, name: str, function: str) -> Any:
         ) from None
 
 
-def _constant_of(value: Value) -> Any:
+def _constant_of(value: SymbolicValue) -> Any:
     """What is known of a value, or None: a list is known when each of its elements is."""
     if value.items is None:
         return value.known if value.is_known else None
@@ -158,32 +158,32 @@ def quantized_args(*arg_q_descriptors: bool, **options: Any) -> Callable[[Functi
 
 def _is_value(x: Any) -> bool:
     """Whether `x` is a value of `g`."""
-    return isinstance(x, Value)
+    return isinstance(x, SymbolicValue)
 
 
 def _is_constant(value: Any) -> bool:
     """Whether `value` is known at the export."""
-    return not isinstance(value, Value) or value.is_known
+    return not isinstance(value, SymbolicValue) or value.is_known
 
 
 def _is_none(x: Any) -> bool:
     """Whether `x` is None, or a value that stands for it."""
-    return x is None or (isinstance(x, Value) and x.node().mustBeNone())
+    return x is None or (isinstance(x, SymbolicValue) and x.node().mustBeNone())
 
 
 def _is_tensor(x: Any) -> bool:
     """Whether `x` is a tensor of the graph."""
-    return isinstance(x, Value) and x.type().kind() == "TensorType"
+    return isinstance(x, SymbolicValue) and x.type().kind() == "TensorType"
 
 
 def _is_packed_list(list_value: Any) -> bool:
     """Whether `list_value` is a list whose elements `_unpack_list` gives."""
-    return isinstance(list_value, Value) and list_value.items is not None
+    return isinstance(list_value, SymbolicValue) and list_value.items is not None
 
 
 def _maybe_get_const(value: Any, descriptor: str) -> Any:
     """`value` as a Python number when it is known, else the value itself."""
-    if not isinstance(value, Value) or _is_none(value):
+    if not isinstance(value, SymbolicValue) or _is_none(value):
         return None if _is_none(value) else value
     known = _constant_of(value)
     return value if known is None else _CONVERTERS[descriptor](known)
@@ -206,37 +206,37 @@ def _maybe_get_scalar(value: Any) -> Any:
 
 def _scalar(x: Any) -> Any:
     """A known number as a Python number, else None."""
-    if isinstance(x, Value):
+    if isinstance(x, SymbolicValue):
         x = _constant_of(x)
     if isinstance(x, torch.Tensor):
         return x.item() if x.numel() == 1 else None
     return x if isinstance(x, (bool, int, float)) else None
 
 
-def _unpack_list(list_value: Value) -> list[Value]:
+def _unpack_list(list_value: SymbolicValue) -> list[SymbolicValue]:
     """The elements of a list of tensors."""
     if list_value.items is not None:
         return list_value.items
     if isinstance(list_value.known, (list, tuple)):
-        return [Value(known=item) for item in list_value.known]
+        return [SymbolicValue(known=item) for item in list_value.known]
     raise UnsupportedForm(
         "has a symbolic function that takes a list, and its length is not known here", code="symbolic-refuses"
     )
 
 
-def _get_tensor_rank(x: Value) -> int | None:
+def _get_tensor_rank(x: SymbolicValue) -> int | None:
     """The rank, or None."""
     return x.type().dim() if _is_tensor(x) else None
 
 
-def _get_tensor_sizes(x: Value, allow_nonstatic: bool = True) -> list[int | None] | list[int] | None:
+def _get_tensor_sizes(x: SymbolicValue, allow_nonstatic: bool = True) -> list[int | None] | list[int] | None:
     """The sizes, None for those that can change; without `allow_nonstatic` None when one of them can."""
     if not _is_tensor(x):
         return None
     return x.type().varyingSizes() if allow_nonstatic else x.type().sizes()
 
 
-def _get_tensor_dim_size(x: Value, dim: int) -> int | None:
+def _get_tensor_dim_size(x: SymbolicValue, dim: int) -> int | None:
     """One size, None when it can change."""
     sizes = _get_tensor_sizes(x)
     return None if sizes is None else sizes[dim]
@@ -248,13 +248,13 @@ def _try_get_scalar_type(*args: Any) -> str | None:
     return next((name for name in found if name is not None), None)
 
 
-def _is_fp(value: Value) -> bool:
+def _is_fp(value: SymbolicValue) -> bool:
     """Whether a tensor holds floating-point numbers."""
     dtype = value.type().dtype()
     return dtype is not None and dtype.is_floating_point
 
 
-def _is_bool(value: Value) -> bool:
+def _is_bool(value: SymbolicValue) -> bool:
     """Whether a tensor holds booleans."""
     return value.type().dtype() is torch.bool
 
@@ -265,15 +265,15 @@ def _is_bool(value: Value) -> bool:
 def _if_scalar_type_as(*given: Any) -> Any:
     """A number as a constant in the dtype of a tensor: `_if_scalar_type_as(number, tensor)`, before that `g`."""
     number, tensor = given[-2:]
-    if isinstance(number, Value):
+    if isinstance(number, SymbolicValue):
         return number
     dtype = tensor.type().dtype()
-    return number if dtype is None else Value(known=torch.as_tensor(number, dtype=dtype))
+    return number if dtype is None else SymbolicValue(known=torch.as_tensor(number, dtype=dtype))
 
 
 def _reshape_helper(g: Any, input: Any, shape: Any, allowzero: int = 0) -> Any:
     """`Reshape`; `shape` is a value or a list of numbers."""
-    shape = shape if isinstance(shape, Value) else g.op("Constant", value_t=torch.tensor(list(shape)))
+    shape = shape if isinstance(shape, SymbolicValue) else g.op("Constant", value_t=torch.tensor(list(shape)))
     return g.op("Reshape", input, shape, allowzero_i=allowzero or None)
 
 

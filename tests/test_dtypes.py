@@ -16,7 +16,7 @@ from proto_schema.dtypes import DTYPES, by_numpy_name
 from proto_schema.onnx import TensorProto
 from purexport import dtypes, symbolic_helper
 from purexport.cli import specs
-from purexport.compat.symbolic.values import Type
+from purexport.compat.symbolic.values import SymbolicType
 from purexport.errors import UnsupportedDtypeError
 from purexport.inspect.extract import SAFETENSORS
 from purexport.weights import convert, safetensors, torchvalues
@@ -53,7 +53,7 @@ def test_every_dtype_of_torch_that_onnx_has_is_mapped(row: Any) -> None:
     assert (dtypes.onnx_code(dtype), dtypes.torch_dtype(row.code)) == (row.code, dtype)
     assert torch.empty(2, dtype=dtype).element_size() * 8 == row.bits
     assert (dtype.is_floating_point, dtype.is_complex) == (dtypes.is_floating(row.code), "COMPLEX" in row.name)
-    assert Type(dtype, None).scalarType() == row.scalar
+    assert SymbolicType(dtype, None).scalarType() == row.scalar
     assert symbolic_helper.cast_pytorch_to_onnx[row.scalar] == row.code
     assert specs.parse_input(f"x={row.torch}[2]").dtype == row.torch
 
@@ -73,7 +73,7 @@ def test_tables_follow_from_the_rows() -> None:
     assert {row.name for row in ROWS if row.safetensors} == set(SAFETENSORS)
     assert {SAFETENSORS[DTYPES[code].name]: code for code in safetensors.DATA_TYPES.values()} == safetensors.DATA_TYPES
     named = torchvalues.GLOBALS.items()
-    unpickled = {name: made for name, made in named if isinstance(made, torchvalues.Type) and made.code}
+    unpickled = {name: made for name, made in named if isinstance(made, torchvalues.StorageType) and made.code}
     assert {f"torch.{row.torch}": row.code for row in ROWS if row.torch} == {
         name: made.code for name, made in unpickled.items() if not name.endswith("Storage")
     }

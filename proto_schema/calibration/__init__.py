@@ -8,7 +8,7 @@ The model runs once for each sample (twice for a method that counts), by ONNX Ru
 """
 
 from proto_schema.calibration.model import Calibrated, calibrated
-from proto_schema.calibration.options import METHODS, Options
+from proto_schema.calibration.options import METHODS, CalibrationOptions
 from proto_schema.calibration.ranges import Range
 
-__all__ = ["METHODS", "Calibrated", "Options", "Range", "calibrated"]
+__all__ = ["METHODS", "Calibrated", "CalibrationOptions", "Range", "calibrated"]

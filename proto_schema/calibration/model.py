@@ -17,7 +17,7 @@ import numpy as np
 
 from proto_schema.budget import BudgetLike
 from proto_schema.calibration.codes import Codes, Source
-from proto_schema.calibration.options import Options
+from proto_schema.calibration.options import CalibrationOptions
 from proto_schema.calibration.places import Bias, Places, found_places, scale_of, watched
 from proto_schema.calibration.ranges import Range, collected
 from proto_schema.calibration.running import Runner
@@ -39,7 +39,7 @@ _MARGIN = 1.0001  # of a bias below the greatest int32
 
 
 @dataclass(frozen=True)
-class Entry:
+class CalibratedTensor:
     """A tensor that is integers: `kind` is "activation", "weight", "constant" or "bias".
 
     An activation that stays in floats has a `reason` and no scale. `scale` and `zero_point` are those of the first
@@ -64,8 +64,8 @@ class Calibrated:
     """The quantized model and what was done."""
 
     model: ModelProto
-    options: Options
-    entries: tuple[Entry, ...]
+    options: CalibrationOptions
+    entries: tuple[CalibratedTensor, ...]
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -95,7 +95,7 @@ class Calibrated:
         )
 
 
-def calibrated(model: ModelProto, options: Options, samples: Given, budget: BudgetLike = None) -> Calibrated:
+def calibrated(model: ModelProto, options: CalibrationOptions, samples: Given, budget: BudgetLike = None) -> Calibrated:
     """The model with activations and weights as integers, by the ranges that the samples show.
 
     `model` does not change. `budget` is for each run of our evaluator, and for the bytes of a file of samples. Raises
@@ -126,7 +126,9 @@ def calibrated(model: ModelProto, options: Options, samples: Given, budget: Budg
         )
     made, entries = _Rewriting(work, options, places).run()
     left = [
-        Entry(name, "activation", "float", 0.0, 0, reason=item.reason) for name, item in seen.items() if item.reason
+        CalibratedTensor(name, "activation", "float", 0.0, 0, reason=item.reason)
+        for name, item in seen.items()
+        if item.reason
     ]
     return Calibrated(made, options, (*entries, *left))
 
@@ -144,7 +146,7 @@ def _make_initializers(model: Model) -> None:
 
 
 class _Rewriting:
-    def __init__(self, model: Model, options: Options, places: Places) -> None:
+    def __init__(self, model: Model, options: CalibrationOptions, places: Places) -> None:
         self.model = model
         self.graph = model.graph
         self.options = options
@@ -152,12 +154,12 @@ class _Rewriting:
         self.held = {value: value.tensor for value in self.graph.initializers}
         self.outputs = set(self.graph.outputs)
         self.scales: dict[Value, tuple[Floats, Floats]] = {}
-        self.entries: list[Entry] = []
+        self.entries: list[CalibratedTensor] = []
         self._first: list[Node] = []
         self._pairs: dict[Value, tuple[Node, Node]] = {}
         self._parameters: dict[Value, tuple[Value, Value]] = {}
 
-    def run(self) -> tuple[ModelProto, list[Entry]]:
+    def run(self) -> tuple[ModelProto, list[CalibratedTensor]]:
         places = self.places
         for value, numbers in places.activations.items():
             scale, zero = scale_of(numbers, self.options.grid)
@@ -247,7 +249,9 @@ class _Rewriting:
         scales, zeros = self.scales[self.places.owner(value)]
         ends = (None, None) if numbers is None else (float(numbers.low), float(numbers.high))
         self.entries.append(
-            Entry(name, "activation", self.options.type, float(scales[0]), int(zeros[0]), 1, ends[0], ends[1])
+            CalibratedTensor(
+                name, "activation", self.options.type, float(scales[0]), int(zeros[0]), 1, ends[0], ends[1]
+            )
         )
 
     def _parameters_of(self, owner: Value) -> tuple[Value, Value]:
@@ -277,7 +281,9 @@ class _Rewriting:
         count = element_count(dims)
         after = count + len(scales) * 5
         self.entries.append(
-            Entry(name, kind, text, float(scales[0]), int(zeros[0]), len(scales), None, None, count * 4, after)
+            CalibratedTensor(
+                name, kind, text, float(scales[0]), int(zeros[0]), len(scales), None, None, count * 4, after
+            )
         )
 
     def _dequantized(self, inputs: Sequence[Value], name: str, attributes: dict[str, Any]) -> Value:
@@ -308,7 +314,9 @@ class _Rewriting:
         if not bias.value.uses and bias.value in self.graph.initializers:
             self.graph.remove_initializer(bias.value)
         before = values.size * 4
-        self.entries.append(Entry(name, "bias", "int32", float(scales[0]), 0, len(scales), None, None, before, before))
+        self.entries.append(
+            CalibratedTensor(name, "bias", "int32", float(scales[0]), 0, len(scales), None, None, before, before)
+        )
 
     def _array(self, name: str, values: Array) -> Value:
         return self._added(name, from_array(values))

@@ -1,4 +1,4 @@
-"""`Options`: in which type activations are, how their ranges are found, and which nodes and tensors stay floats."""
+"""`CalibrationOptions`: types of activations, how their ranges are found, and which nodes and tensors stay floats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
 
 
 @dataclass(frozen=True)
-class Options:
+class CalibrationOptions:
     """How activations are quantized.
 
     `type` is "uint8" or "int8". `method` finds a range: "minmax" takes the least and the greatest number, "percentile"
@@ -47,7 +47,7 @@ class Options:
             raise ValueError(f"bins is an even number from 128 to 8192, not {self.bins}")
 
     @classmethod
-    def of(cls, scheme: str | Mapping[str, Any] | Scheme, activations: str, **more: Any) -> Options:
+    def of(cls, scheme: str | Mapping[str, Any] | Scheme, activations: str, **more: Any) -> CalibrationOptions:
         """The options beside a scheme of weights. Raises ValueError where the scheme is not that of int8 weights."""
         asked = Scheme.of(scheme)
         if asked.type != "int8":

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from proto_schema.calibration.codes import Source
-from proto_schema.calibration.options import Options
+from proto_schema.calibration.options import CalibrationOptions
 from proto_schema.calibration.ranges import Range
 from proto_schema.dtypes import element_count
 from proto_schema.ir import Graph, Node, Value
@@ -63,14 +63,14 @@ class Places:
         return any(value in held for held in (self.activations, self.shared, self.weights, self.constants))
 
 
-def watched(graph: Graph, options: Options, opset: int) -> dict[str, Value]:
+def watched(graph: Graph, options: CalibrationOptions, opset: int) -> dict[str, Value]:
     """The tensors whose ranges are needed, by name."""
     nodes = [node for node in graph.nodes if _form(node, options, opset) is not None]
     values = [value for node in nodes for value in (*node.inputs, *node.outputs)]
     return {value.name: value for value in values if value is not None and value.tensor is None}
 
 
-def found_places(graph: Graph, options: Options, opset: int, seen: Mapping[Value, Range]) -> Places:
+def found_places(graph: Graph, options: CalibrationOptions, opset: int, seen: Mapping[Value, Range]) -> Places:
     """The places of a graph whose activations have these ranges."""
     marking = _Marking(graph, options, opset, seen)
     for node in graph.nodes:
@@ -81,7 +81,7 @@ def found_places(graph: Graph, options: Options, opset: int, seen: Mapping[Value
 
 
 class _Marking:
-    def __init__(self, graph: Graph, options: Options, opset: int, seen: Mapping[Value, Range]) -> None:
+    def __init__(self, graph: Graph, options: CalibrationOptions, opset: int, seen: Mapping[Value, Range]) -> None:
         self.options = options
         self.opset = opset
         self.places = Places()
@@ -305,7 +305,7 @@ FORMS: dict[str, tuple[Form, int]] = {
 }
 
 
-def _form(node: Node, options: Options, opset: int) -> Form | None:
+def _form(node: Node, options: CalibrationOptions, opset: int) -> Form | None:
     form, first = FORMS.get(node.op_type, (None, 1))
     if form is None or opset < first or node.domain not in STANDARD or not node.outputs or not node.inputs:
         return None

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema.calibration.options import Options
+from proto_schema.calibration.options import CalibrationOptions
 from proto_schema.calibration.running import Runner
 from proto_schema.calibration.samples import Array, Feed
 
@@ -50,7 +50,7 @@ class Range:
         return f"reaches {float(self.low if -self.low >= _LARGEST else self.high):.6g}"
 
 
-def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: Options) -> dict[str, Range]:
+def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: CalibrationOptions) -> dict[str, Range]:
     """The range of each float activation that the samples show; one that is empty in all of them has none.
 
     Raises ValueError for a NaN, with the activation and the sample.
@@ -87,7 +87,7 @@ def _counted(
     samples: Iterable[tuple[str, Feed]],
     ranges: dict[str, Range],
     least: dict[str, np.float32],
-    options: Options,
+    options: CalibrationOptions,
 ) -> dict[str, tuple[Counts, Array]]:
     """For each activation how many numbers, or magnitudes from `least` on, are in each interval, and the edges."""
     found: dict[str, tuple[Counts, Array]] = {}

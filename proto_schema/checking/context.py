@@ -23,7 +23,7 @@ def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:
     return {domain_of(entry.domain): entry.version or 0 for entry in opset_import}
 
 
-class Registry(Protocol):
+class SchemaSource(Protocol):
     """Where schemas of users' own operators are found: `defs.Registry`."""
 
     def find(self, op_type: str, opset: int, domain: str) -> OpSchema | None:
@@ -47,7 +47,7 @@ class Context:
     in_function: bool = False
     check_custom_domain: bool = False
     skip_opset_compatibility_check: bool = False
-    registry: Registry | None = None
+    registry: SchemaSource | None = None
     known_attributes: dict[int, frozenset[str | None]] = field(default_factory=dict)
 
     def attributes_of(self, function: FunctionProto) -> frozenset[str | None]:
@@ -59,18 +59,18 @@ class Context:
         return found
 
 
-class Scope:
+class NameScope:
     """The names defined in a graph, and those of the graphs around it."""
 
     __slots__ = ("names", "outer")
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(self, outer: NameScope | None = None) -> None:
         self.names: set[str] = set()
         self.outer = outer
 
     def sees(self, name: str) -> bool:
         """Whether the name is defined here or further out."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.names:
                 return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proto_schema.checking.context import Context, Scope, imported
+from proto_schema.checking.context import Context, NameScope, imported
 from proto_schema.checking.nodes import check_node
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
@@ -72,14 +72,14 @@ _FORMS: dict[str, Callable[..., None]] = {
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-def check_graph(graph: GraphProto, context: Context, outer: Scope | None) -> None:
+def check_graph(graph: GraphProto, context: Context, outer: NameScope | None) -> None:
     """The graph, with the names of the graphs around it."""
     require_text(graph, "name")
     for side, values in (("input", graph.input), ("output", graph.output)):
         for place, value in enumerate(values):
             with inside(side, place):
                 check_value_info(value, context)
-    scope = Scope(outer)
+    scope = NameScope(outer)
     for place, value in enumerate(graph.input):
         if value.name in scope.names:
             raise Problem(f"the name {value.name!r} is given to another input as well", "input", place)
@@ -91,11 +91,11 @@ def check_graph(graph: GraphProto, context: Context, outer: Scope | None) -> Non
             raise Problem(f"{value.name!r} is not made in this graph{_outer_hint(value.name, outer)}", "output", place)
 
 
-def _outer_hint(name: str | None, outer: Scope | None) -> str:
+def _outer_hint(name: str | None, outer: NameScope | None) -> str:
     return "; pass the outer value through an Identity node" if outer is not None and outer.sees(name or "") else ""
 
 
-def _check_initializers(graph: GraphProto, context: Context, scope: Scope) -> None:
+def _check_initializers(graph: GraphProto, context: Context, scope: NameScope) -> None:
     seen: set[str] = set()
     for place, tensor in enumerate(graph.initializer):
         with inside("initializer", place):
@@ -121,7 +121,7 @@ def _claim(tensor: TensorProto, seen: set[str]) -> None:
     seen.add(tensor.name or "")
 
 
-def check_nodes(nodes: list[NodeProto], context: Context, scope: Scope) -> None:
+def check_nodes(nodes: list[NodeProto], context: Context, scope: NameScope) -> None:
     """Each node after those that make its inputs, each name made once; adds the names to `scope`."""
     for place, node in enumerate(nodes):
         with inside("node", place):
@@ -153,7 +153,7 @@ def check_function(function: FunctionProto, context: Context, model_opsets: dict
     require_text(function, "name")
     if context.ir_version >= 8:
         require(function, "domain")
-    scope = Scope()
+    scope = NameScope()
     _check_interface(function)
     scope.names.update(function.input)
     own = imported(function.opset_import)

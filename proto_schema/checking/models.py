@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proto_schema.checking.context import Context, Registry, imported
+from proto_schema.checking.context import Context, SchemaSource, imported
 from proto_schema.checking.graphs import check_function, check_graph
 from proto_schema.checking.place import Problem, inside
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee, function_id, is_shadowed
@@ -22,7 +22,7 @@ def check_model(
     model: ModelProto,
     skip_compatibility: bool,
     custom_domains: bool,
-    registry: Registry | None = None,
+    registry: SchemaSource | None = None,
 ) -> None:
     """Everything but the types of values."""
     ir_version = _checked_ir_version(model)

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from proto_schema import operators
 from proto_schema.attributes import FIELD_OF_TYPE
-from proto_schema.checking.context import Context, Scope
+from proto_schema.checking.context import Context, NameScope
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
 from proto_schema.graphs.calls import callee, domain_of
@@ -59,7 +59,7 @@ _SINGLE_MESSAGES = (_Type.TENSOR, _Type.SPARSE_TENSOR, _Type.GRAPH, _Type.TYPE_P
 # -- attributes --------------------------------------------------------------------------------------------------------
 
 
-def check_attribute(attribute: AttributeProto, context: Context, scope: Scope) -> None:
+def check_attribute(attribute: AttributeProto, context: Context, scope: NameScope) -> None:
     """A name, a type, at most one value, in the field of that type; what the value holds."""
     require_text(attribute, "name")
     if context.ir_version >= 2:
@@ -85,7 +85,7 @@ def _check_value_field(attribute: AttributeProto) -> None:
         raise Problem(f"has a value, although it refers to the function's attribute {attribute.ref_attr_name!r}")
 
 
-def _check_inner(attribute: AttributeProto, context: Context, scope: Scope) -> None:
+def _check_inner(attribute: AttributeProto, context: Context, scope: NameScope) -> None:
     from proto_schema.checking.graphs import check_graph  # graphs hold nodes hold attributes hold graphs
 
     if attribute.t is not None:
@@ -114,7 +114,7 @@ def _check_inner(attribute: AttributeProto, context: Context, scope: Scope) -> N
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def check_node(node: NodeProto, context: Context, scope: Scope) -> None:
+def check_node(node: NodeProto, context: Context, scope: NameScope) -> None:
     """The node by itself, its attributes, and what its operator's schema, or the function it calls, says."""
     require_text(node, "op_type")
     if not node.input and not node.output:

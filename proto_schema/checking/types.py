@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
-from proto_schema.checking.context import Registry, imported
+from proto_schema.checking.context import SchemaSource, imported
 from proto_schema.checking.place import Problem, inside
 from proto_schema.graphs.calls import callee, domain_of, function_id
 from proto_schema.graphs.dims import known_size
@@ -46,7 +46,7 @@ Type: TypeAlias = "Known | None"
 """A type without shapes, all of whose parts are said."""
 
 
-def check_types(model: ModelProto, registry: Registry | None = None) -> None:
+def check_types(model: ModelProto, registry: SchemaSource | None = None) -> None:
     """Every node of the graph and of the functions has inputs, outputs and declared values of types that fit."""
     functions = {function_id(function) for function in model.functions}
     if model.graph is not None:
@@ -78,7 +78,9 @@ class _Values:
 class _Types:
     """The walk, at one set of opset imports."""
 
-    def __init__(self, opsets: dict[str, int], functions: set[tuple[str, str, str]], registry: Registry | None) -> None:
+    def __init__(
+        self, opsets: dict[str, int], functions: set[tuple[str, str, str]], registry: SchemaSource | None
+    ) -> None:
         self.opsets = opsets
         self.functions = functions
         self.registry = registry

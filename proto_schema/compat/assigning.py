@@ -13,17 +13,17 @@ from functools import partial
 from operator import index
 from typing import Any
 
-from proto_schema.fields import BYTES, DOUBLE, ENUM, FLOAT, INT32, INT64, PAYLOAD, STRING, UINT64, Field, Kind
+from proto_schema.fields import BYTES, DOUBLE, ENUM, FLOAT, INT32, INT64, PAYLOAD, STRING, UINT64, Field, FieldType
 from proto_schema.payload import contiguous
 
 Check = Callable[[Any], Any]
 
-_RANGES: dict[Kind, tuple[int, int]] = {
+_RANGES: dict[FieldType, tuple[int, int]] = {
     INT32: (-(1 << 31), (1 << 31) - 1),
     INT64: (-(1 << 63), (1 << 63) - 1),
     UINT64: (0, (1 << 64) - 1),
 }
-_DEFAULTS: dict[Kind, Any] = {FLOAT: 0.0, DOUBLE: 0.0, STRING: "", BYTES: b"", PAYLOAD: b""}
+_DEFAULTS: dict[FieldType, Any] = {FLOAT: 0.0, DOUBLE: 0.0, STRING: "", BYTES: b"", PAYLOAD: b""}
 
 
 def check_of(field: Field) -> Check:

@@ -34,7 +34,7 @@ _TYPES = {
 }
 
 
-class Options:
+class DescriptorOptions:
     """Options that nobody has set."""
 
     map_entry = message_set_wire_format = deprecated = packed = allow_alias = debug_redact = False
@@ -51,9 +51,9 @@ class _Described:
     full_name: str
     has_options = False
 
-    def GetOptions(self) -> Options:  # noqa: N802
+    def GetOptions(self) -> DescriptorOptions:  # noqa: N802
         """No options."""
-        return Options()
+        return DescriptorOptions()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.full_name}>"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proto_schema.checking.context import Context, Scope
+from proto_schema.checking.context import Context, NameScope
 from proto_schema.checking.nodes import check_node
 from proto_schema.checking.place import Problem
 from proto_schema.fields import MESSAGE, Message, present
@@ -59,7 +59,7 @@ def infer_node_outputs(
     versions = {canonical(item.domain or ""): item.version or 0 for item in opset_imports or ()}
     versions.setdefault(canonical(schema.domain), schema.since_version)
     try:
-        check_node(node, Context(ir_version, versions, in_function=True), Scope())
+        check_node(node, Context(ir_version, versions, in_function=True), NameScope())
     except Problem as problem:
         raise problem.as_error() from problem.__cause__
     graph = GraphProto(

@@ -20,7 +20,7 @@ from proto_schema.graphs.names import Unique, bodies, defined, rename_node
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
-__all__ = ["MOST_NODES", "Inliner", "refuse_too_many"]
+__all__ = ["MOST_NODES", "CallInliner", "refuse_too_many"]
 
 MOST_NODES = 10_000_000
 """Nodes that inlining may make. A file of 2 GiB has fewer."""
@@ -30,7 +30,7 @@ Convert = Callable[[NodeProto, list[NodeProto], FunctionProto], list[NodeProto]]
 
 
 @dataclass
-class Inliner:
+class CallInliner:
     """Inlines what `find` gives for a node. `convert` brings the nodes of a body to the versions of the caller."""
 
     find: Find

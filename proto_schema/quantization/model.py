@@ -74,7 +74,8 @@ def quantize(
     activations that hold a NaN or an infinity.
     """
     if activations is not None:
-        from proto_schema.calibration import Options, calibrated
+        from proto_schema.calibration import CalibrationOptions as Options
+        from proto_schema.calibration import calibrated
 
         if calibration is None:
             raise ValueError("activations are quantized by the ranges that samples show; give some as calibration=")

@@ -21,7 +21,7 @@ from proto_schema.graphs.calls import callable_functions
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
 from proto_schema.reference.failures import BudgetError, EvaluationError, UnsupportedOperatorError
 from proto_schema.reference.op_run import OpRun, python_value
-from proto_schema.reference.program import Custom, Frame, Linker, Program, Watch
+from proto_schema.reference.program import Custom, Linker, Program, RunningGraph, Watch
 from proto_schema.reference.values import described, given, plain
 
 __all__ = ["ReferenceEvaluator"]
@@ -106,7 +106,7 @@ class ReferenceEvaluator:
             declared = schema.attributes if schema is not None else {}
             defaults = {name: item.default for name, item in declared.items() if item.default is not None}
 
-            def run(attributes: Mapping[str, Any], inputs: Sequence[Any], frame: Frame) -> Sequence[Any]:
+            def run(attributes: Mapping[str, Any], inputs: Sequence[Any], frame: RunningGraph) -> Sequence[Any]:
                 known = {name: self._attribute(value, opsets) for name, value in {**defaults, **attributes}.items()}
                 context = _surroundings(frame) if operator.need_context() else None
                 return operator.run(*inputs, context=context, **known)
@@ -269,9 +269,9 @@ def _shown(value: Any, verbose: int) -> str:
     return f"{text} in [{array.min()}, {array.max()}]"
 
 
-def _surroundings(frame: Frame) -> dict[str, Any]:
+def _surroundings(frame: RunningGraph) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    around: Frame | None = frame
+    around: RunningGraph | None = frame
     while around is not None:
         for name in around.values:
             if name not in found:

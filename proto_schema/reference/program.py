@@ -3,7 +3,7 @@
 `Linker` turns graphs, functions and nodes into a `Program`. It finds what computes each node (a function of the model,
 an operator that the user brings, a row of `proto_schema.compute`), and after which step each value is needed no more.
 What nothing computes is collected, so that one error names it all before anything runs. A graph inside of a node is a
-program of its own, which sees the values around it through the `Frame` that it runs in. A frame is of one run;
+program of its own, which sees the values around it through the `RunningGraph` that it runs in. A frame is of one run;
 programs hold nothing but the tensors of the file, which are read when a run first needs them.
 
 What a node costs is charged to the budget of the run before it is computed, and its results count until the last node
@@ -35,7 +35,7 @@ from proto_schema.reference.values import code_of, described, settled, typed
 from proto_schema.sparse import dense
 from proto_schema.tensors import to_array
 
-__all__ = ["Frame", "Linker", "Program", "Step"]
+__all__ = ["Linker", "Program", "RunningGraph", "Step"]
 
 DEEPEST = 100  # functions and graphs inside of one another
 KEPT = 16 << 20  # bytes of a converted tensor of the file that are kept between runs
@@ -105,14 +105,14 @@ class Step:
         return f"the {node.op_type} that makes {made}"
 
 
-class Frame:
+class RunningGraph:
     """The values of one run of one program; a name that is not here is looked up in the frame around it."""
 
     __slots__ = ("budget", "depth", "outer", "references", "sizes", "values", "watch")
 
     def __init__(
         self,
-        outer: Frame | None,
+        outer: RunningGraph | None,
         references: Mapping[str, Any],
         budget: Budget,
         depth: int = 0,
@@ -143,7 +143,7 @@ class Frame:
 
     def get(self, name: str) -> Value:
         """The value of a name. Raises LookupError for one that nothing has made."""
-        frame: Frame | None = self
+        frame: RunningGraph | None = self
         while frame is not None:
             if name in frame.values:
                 found = frame.values[name]
@@ -170,7 +170,7 @@ class Program:
         feed: Mapping[str, Value],
         outputs: Sequence[str],
         budget: Budget,
-        outer: Frame | None = None,
+        outer: RunningGraph | None = None,
         references: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
         depth: int = 0,
@@ -178,7 +178,7 @@ class Program:
         """The values of `outputs`. Raises EvaluationError, which names the node, ExternalDataError for a data file."""
         if depth > DEEPEST:
             raise MisuseError(f"functions and graphs are inside of one another more than {DEEPEST} levels deep")
-        frame = Frame(outer, references or {}, budget, depth, watch)
+        frame = RunningGraph(outer, references or {}, budget, depth, watch)
         frame.values.update(self.constants)
         budget.charge(Cost(NODE))
         try:
@@ -192,7 +192,7 @@ class Program:
         finally:
             budget.release(sum(frame.sizes.values()))
 
-    def _run(self, frame: Frame, wanted: set[str]) -> None:
+    def _run(self, frame: RunningGraph, wanted: set[str]) -> None:
         for step in self.steps:
             try:
                 results = _computed(step, frame)
@@ -215,7 +215,7 @@ class Program:
                     frame.release(name)
 
 
-def _output(frame: Frame, name: str) -> Value:
+def _output(frame: RunningGraph, name: str) -> Value:
     try:
         return frame.get(name)
     except LookupError:
@@ -225,7 +225,7 @@ def _output(frame: Frame, name: str) -> Value:
         raise BudgetError(f"the tensor {name!r} of the file cannot be an output: {cause}; see --budget") from None
 
 
-def _computed(step: Step, frame: Frame) -> Sequence[Value]:
+def _computed(step: Step, frame: RunningGraph) -> Sequence[Value]:
     """The values of the node's outputs."""
     values = frame.values
     inputs: list[Any] = []
@@ -261,7 +261,7 @@ def _computed(step: Step, frame: Frame) -> Sequence[Value]:
 
 
 def _of_row(
-    step: Step, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int], frame: Frame
+    step: Step, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int], frame: RunningGraph
 ) -> Sequence[Value]:
     assert step.schema is not None and step.row is not None and step.cost is not None
 
@@ -312,7 +312,12 @@ def _array(result: Any) -> Any:
 
 
 def _called(
-    step: Step, program: Program, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int], frame: Frame
+    step: Step,
+    program: Program,
+    attributes: Mapping[str, Any],
+    inputs: list[Any],
+    codes: list[int],
+    frame: RunningGraph,
 ) -> Sequence[Value]:
     feed = {}
     for place, name in enumerate(program.inputs):
@@ -324,7 +329,7 @@ def _called(
     return program.run(feed, program.outputs, frame.budget, None, known, depth=frame.depth + 1)
 
 
-def _failure(step: Step, frame: Frame, error: Exception) -> str:
+def _failure(step: Step, frame: RunningGraph, error: Exception) -> str:
     seen = []
     for name in step.inputs:
         try:

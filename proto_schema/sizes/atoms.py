@@ -27,7 +27,7 @@ def terms_of(size: Part) -> dict[tuple[Any, ...], int]:
     return terms
 
 
-class Function:
+class SizeFunction:
     """What the functions of sizes share.
 
     `names`: those of the symbols inside.  `weight`: about how many characters it has as a text.  `degree`: how often
@@ -66,7 +66,7 @@ class Function:
             self._digest = products.hashed(f"{type(self).__name__}({';'.join(parts)})")
         return self._digest
 
-    def _is(self, other: Function) -> bool:
+    def _is(self, other: SizeFunction) -> bool:
         """Whether both have the same parts, told by the digests where those are long."""
         if self._hash != other._hash:
             return False
@@ -76,7 +76,7 @@ class Function:
         return self._hash
 
 
-class Quotient(Function):
+class Quotient(SizeFunction):
     """`numerator // denominator`, rounded down."""
 
     __slots__ = ("denominator", "numerator")
@@ -95,10 +95,10 @@ class Quotient(Function):
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Quotient) and self._is(other))
 
-    __hash__ = Function.__hash__
+    __hash__ = SizeFunction.__hash__
 
 
-class Choice(Function):
+class Choice(SizeFunction):
     """What `Least` and `Greatest` share: the smallest or the largest of several sizes."""
 
     __slots__ = ("items",)
@@ -114,7 +114,7 @@ class Choice(Function):
     def parts(self) -> tuple[Part, ...]:
         return tuple(self.items)
 
-    def _is(self, other: Function) -> bool:
+    def _is(self, other: SizeFunction) -> bool:
         if self._hash != other._hash:
             return False
         if self.weight > LONGEST:
@@ -124,7 +124,7 @@ class Choice(Function):
     def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and isinstance(other, Choice) and self._is(other))
 
-    __hash__ = Function.__hash__
+    __hash__ = SizeFunction.__hash__
 
 
 class Least(Choice):

@@ -38,7 +38,7 @@ def replace_initializer_by_constant_of_shape(
     if not isinstance(onx, (ModelProto, GraphProto, FunctionProto)):
         raise TypeError(f"a model, graph or function is expected, not a {type(onx).__name__}")
     made = copy.copy(onx)
-    replace = _Replacing(threshold, use_range, value_constant_of_shape)
+    replace = _ConstantReplacing(threshold, use_range, value_constant_of_shape)
     if isinstance(made, ModelProto):
         name, since = _SINCE[use_range]
         for row in made.opset_import:
@@ -54,7 +54,7 @@ def replace_initializer_by_constant_of_shape(
     return made
 
 
-class _Replacing:
+class _ConstantReplacing:
     def __init__(self, threshold: int, use_range: bool, value: float) -> None:
         self.threshold = threshold
         self.use_range = use_range

@@ -2,7 +2,7 @@
 
 While `recording` is on, applying such a Function calls our own operator `purexport_autograd::function`.  This operator
 runs the Function's `forward`, both as its kernel and as its shape function.  A trace and torch.export record that one
-call.  The lowering asks `Functions` for the class and the arguments of its `key`.
+call.  The lowering asks `AutogradFunctions` for the class and the arguments of its `key`.
 
 A Function without one is traced by torch. torch's tracer loses its place where such a Function is given a module and
 calls it, so then `forward` is called as a plain function.
@@ -40,7 +40,7 @@ _SCHEMA = "function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]"
 
 
 @dataclass(frozen=True)
-class Slot:
+class ArgumentSlot:
     """The place of a tensor (`"tensors"`) or of a symbolic size (`"sizes"`) among the arguments."""
 
     kind: str
@@ -65,12 +65,14 @@ class FunctionCall:
     def arguments(self, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
         """The arguments of `forward` and `symbolic`, in order, with `tensors` and `sizes` in the slots."""
         carried = {"tensors": tensors, "sizes": sizes}
-        filled = [carried[leaf.kind][leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.leaves]
+        filled = [carried[leaf.kind][leaf.index] if isinstance(leaf, ArgumentSlot) else leaf for leaf in self.leaves]
         return list(pytree.tree_unflatten(filled, self.spec))
 
     def results(self, tensors: Sequence[Any]) -> Any:
         """What `forward` returned, with these tensors in the slots."""
-        return pytree.tree_map(lambda leaf: tensors[leaf.index] if isinstance(leaf, Slot) else leaf, self.result)
+        return pytree.tree_map(
+            lambda leaf: tensors[leaf.index] if isinstance(leaf, ArgumentSlot) else leaf, self.result
+        )
 
     def run(self, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
         """Run `forward`, as the kernel of the operator.
@@ -89,13 +91,13 @@ class FunctionCall:
         leaves, spec = pytree.tree_flatten(result)
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         places = iter(range(len(found)))
-        slots = [Slot("tensors", next(places)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        slots = [ArgumentSlot("tensors", next(places)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.result, self.dtypes = pytree.tree_unflatten(slots, spec), [item.dtype for item in found]
         taken = {storage_of(tensor) or id(tensor) for tensor in tensors}
         return [item.clone() if (storage_of(item) or id(item)) in taken else item for item in found]
 
 
-class Functions:
+class AutogradFunctions:
     """The applications in the captures of one model, by key."""
 
     def __init__(self) -> None:
@@ -110,17 +112,17 @@ class Functions:
             kind = _kind(function, leaf)
             if kind is not None:
                 carried[kind].append(leaf)
-            slots.append(leaf if kind is None else Slot(kind, len(carried[kind]) - 1))
+            slots.append(leaf if kind is None else ArgumentSlot(kind, len(carried[kind]) - 1))
         call = FunctionCall(function, slots, spec)
         self.calls.append(call)
         return call.results(_operator()(carried["tensors"], carried["sizes"], len(self.calls) - 1))
 
 
-_ACTIVE: ContextVar[Functions | None] = ContextVar("purexport_functions", default=None)
+_ACTIVE: ContextVar[AutogradFunctions | None] = ContextVar("purexport_functions", default=None)
 
 
 @contextmanager
-def recording(functions: Functions) -> Iterator[None]:
+def recording(functions: AutogradFunctions) -> Iterator[None]:
     """Record each Function with a `symbolic` as one call of `functions`, in this thread.
 
     One export does so at a time (`alone`).

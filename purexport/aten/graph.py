@@ -1,7 +1,7 @@
 """The neutral graph: what a model computes, as calls of ATen operators, whichever front end recorded it.
 
 A `Call` names its operator as ATen does (`aten::sum.dim_IntList`; the default overload has no suffix) and holds
-its arguments by name with the schema's defaults filled in.  An argument is a `Value`, a Python constant, or a list
+its arguments by name with the schema's defaults filled in.  An argument is a `AtenValue`, a Python constant, or a list
 of those.  Invariants: a value has one producer (a call or a graph input); calls are in execution order; no object of a
 front end (TorchScript node, fx node) appears here, except behind `Source`, which only makes text of it.
 
@@ -97,7 +97,7 @@ class SequenceType:
 Type = TensorType | ScalarType | ListType | SequenceType
 
 
-class Value:
+class AtenValue:
     """One result in the graph.  Values compare by identity: two are the same only if they are one object.
 
     This is no dataclass, because those are containers of results (`frontends/core/structures.py`).
@@ -191,12 +191,12 @@ class Block:
 
     calls: Sequence[Call]
     outputs: Sequence[Arg]
-    inputs: Sequence[Value] = ()
+    inputs: Sequence[AtenValue] = ()
 
     def __post_init__(self) -> None:
         _fix(self, "calls", "outputs", "inputs")
 
-    def outer(self) -> Iterator[Value]:
+    def outer(self) -> Iterator[AtenValue]:
         """The values from outside that the body uses."""
         own = set(self.inputs)
         for call in self.calls:
@@ -219,7 +219,7 @@ class Call:
 
     target: str
     args: Mapping[str, Arg]
-    outputs: Sequence[Value]
+    outputs: Sequence[AtenValue]
     source: Source = field(default_factory=Source)
     blocks: Sequence[Block] = ()
 
@@ -227,7 +227,7 @@ class Call:
         object.__setattr__(self, "args", MappingProxyType(dict(self.args)))
         _fix(self, "outputs", "blocks")
 
-    def inputs(self) -> Iterator[Value]:
+    def inputs(self) -> Iterator[AtenValue]:
         """Every value among the arguments, lists included, and every outer value that the blocks use."""
         yield from values_in(self.args.values())
         for block in self.blocks:
@@ -247,7 +247,7 @@ class Input:
     `stored`.
     """
 
-    value: Value
+    value: AtenValue
     name: str
     kind: str  # "user" | "parameter" | "buffer" | "constant"
     tensor: torch.Tensor | None = None
@@ -293,9 +293,9 @@ class Recording:
     inputs: list[Input] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
-    def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
+    def constant(self, tensor: torch.Tensor, name: str = "constant") -> AtenValue:
         """A value that holds `tensor`.  The tensor is referenced, not copied."""
-        value = Value(tensor_type(tensor))
+        value = AtenValue(tensor_type(tensor))
         self.inputs.append(Input(value, name, "constant", tensor))
         return value
 
@@ -318,18 +318,18 @@ def every_call(calls: Iterable[Call]) -> Iterator[Call]:
             yield from every_call(block.calls)
 
 
-def values_in(args: Iterable[Arg]) -> Iterator[Value]:
+def values_in(args: Iterable[Arg]) -> Iterator[AtenValue]:
     """Every value in `args`, nested lists included, in order."""
     for arg in args:
-        if isinstance(arg, Value):
+        if isinstance(arg, AtenValue):
             yield arg
         elif isinstance(arg, (list, tuple)):
             yield from values_in(arg)
 
 
-def map_values(arg: Arg, function: Callable[[Value], Arg]) -> Arg:
+def map_values(arg: Arg, function: Callable[[AtenValue], Arg]) -> Arg:
     """`arg` with `function` applied to each value in it, nested lists included."""
-    if isinstance(arg, Value):
+    if isinstance(arg, AtenValue):
         return function(arg)
     if isinstance(arg, (list, tuple)):
         return [map_values(item, function) for item in arg]
@@ -337,7 +337,7 @@ def map_values(arg: Arg, function: Callable[[Value], Arg]) -> Arg:
 
 
 def with_values(
-    call: Call, function: Callable[[Value], Value], results: Callable[[Value], Value] | None = None
+    call: Call, function: Callable[[AtenValue], AtenValue], results: Callable[[AtenValue], AtenValue] | None = None
 ) -> Call:
     """The call on other values, those of its blocks too; `results` maps what it and its blocks make."""
     made = results or _same
@@ -351,7 +351,7 @@ def with_values(
     return Call(call.target, args, outputs, call.source, [block(item) for item in call.blocks])
 
 
-def _same(value: Value) -> Value:
+def _same(value: AtenValue) -> AtenValue:
     return value
 
 
@@ -371,10 +371,10 @@ def same_bytes(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def format_graph(graph: AtenGraph) -> str:
     """The graph as text, one line per call, for logs and for people who debug a rule."""
-    names: dict[Value, str] = {item.value: f"%{item.name}" for item in graph.inputs}
+    names: dict[AtenValue, str] = {item.value: f"%{item.name}" for item in graph.inputs}
 
     def show(arg: Arg) -> str:
-        if isinstance(arg, Value):
+        if isinstance(arg, AtenValue):
             return names.setdefault(arg, f"%{len(names)}")
         if isinstance(arg, (list, tuple)):
             return "[" + ", ".join(map(show, arg)) + "]"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from proto_schema.sizes import maximum
-from purexport.aten.graph import Call, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, TensorType
 from purexport.aten.schema import signature
 
 
@@ -32,13 +32,13 @@ def share_memory(one: Any, other: Any) -> bool:
     return storage is not None and storage == storage_of(other)
 
 
-def written_by(call: Call) -> list[Value]:
+def written_by(call: Call) -> list[AtenValue]:
     """The tensors that a call writes to, by the annotations of its schema; none for what is no operator of torch."""
     try:
         names = signature(call.target).writes
     except LookupError:
         return []
-    return [value for value in (call.args.get(name) for name in names) if isinstance(value, Value)]
+    return [value for value in (call.args.get(name) for name in names) if isinstance(value, AtenValue)]
 
 
 def lies_in_order(type_: TensorType) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from proto_schema.errors import CheckError, DecodeError, EncodeError, ExternalDataError, bounded
 from purexport.cli.errors import UsageError
 from purexport.cli.nearest import meant, near_file
-from purexport.cli.process import Ended, complain, ended_by_signals, take_streams
+from purexport.cli.process import EndedBySignal, complain, ended_by_signals, take_streams
 from purexport.cli.terminal import paint, shown
 from purexport.cli.warned import told
 from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
         with told(args.verb):
             status: int = found if isinstance(found, int) else args.run(args)
         complain()
-    except Ended as end:
+    except EndedBySignal as end:
         _tell(args.verb, f"ended by {end.name}")
         return end.status
     except KeyboardInterrupt:

@@ -23,7 +23,7 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _ONE_ORDER = 2.0  # seconds: timeout(1) sends its signal twice, and a closed terminal several
 
 
-class Ended(KeyboardInterrupt):
+class EndedBySignal(KeyboardInterrupt):
     """A signal ends the process.  A KeyboardInterrupt that is none of these was raised by somebody's code."""
 
     def __init__(self, number: int) -> None:
@@ -50,7 +50,7 @@ def ended_by_signals() -> Iterator[None]:
         now = time.monotonic()
         if now - last >= _ONE_ORDER:  # another one so soon must not interrupt the clean-up
             last = now
-            raise Ended(number)
+            raise EndedBySignal(number)
 
     before: dict[int, Any] = {}
     for number in [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]:

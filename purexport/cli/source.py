@@ -21,7 +21,7 @@ from typing import Any
 
 from purexport.cli.errors import UsageError
 from purexport.cli.nearest import near_file, near_module
-from purexport.cli.process import Ended
+from purexport.cli.process import EndedBySignal
 
 
 def load_model(source: str, *, meta: bool = False) -> Any:
@@ -76,7 +76,7 @@ def running(what: str, remedy: str = "take that line out for an export") -> Iter
     """
     try:
         yield
-    except (Exception, Ended, GeneratorExit):
+    except (Exception, EndedBySignal, GeneratorExit):
         raise
     except BaseException as error:
         kind = f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -20,7 +20,7 @@ _INFINITE = 1e20
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """Two tensors side by side: the worst place with both values, the error, and whether it is within the bounds.
 
     `error` is the largest difference, relative to the largest element of torch's tensor.  `odd` has both dtypes or
@@ -45,15 +45,17 @@ class Difference:
         return both if self.elements == 1 else f"{both}; {self.wrong} of {self.elements} elements differ"
 
 
-def difference(mine: torch.Tensor, theirs: torch.Tensor, bounds: Tolerance, *, inside: bool = False) -> Difference:
+def difference(
+    mine: torch.Tensor, theirs: torch.Tensor, bounds: Tolerance, *, inside: bool = False
+) -> TensorDifference:
     """How far `mine` is from `theirs`; `inside` for a value that is no output."""
     theirs = as_real(theirs).detach().cpu()
     if mine.dtype != theirs.dtype and not (mine.dtype == torch.float32 and theirs.dtype.is_floating_point):
-        return Difference(False, float("inf"), odd=(_name(mine.dtype), _name(theirs.dtype)))
+        return TensorDifference(False, float("inf"), odd=(_name(mine.dtype), _name(theirs.dtype)))
     if mine.shape != theirs.shape:
-        return Difference(False, float("inf"), odd=(f"shape {list(mine.shape)}", str(list(theirs.shape))))
+        return TensorDifference(False, float("inf"), odd=(f"shape {list(mine.shape)}", str(list(theirs.shape))))
     if not mine.numel():
-        return Difference(True)
+        return TensorDifference(True)
     wide, other = mine.double(), theirs.double()
     apart = (wide - other).abs()
     apart[(wide == other) | (wide.isnan() & other.isnan())] = 0
@@ -68,7 +70,9 @@ def difference(mine: torch.Tensor, theirs: torch.Tensor, bounds: Tolerance, *, i
     most = float(apart.flatten()[worst])
     error = 0.0 if most == 0 else most / largest if largest else float("inf")
     found = bool(close.all())
-    return Difference(found, error, int((~close).sum()), close.numel(), place, mine[place].item(), theirs[place].item())
+    return TensorDifference(
+        found, error, int((~close).sum()), close.numel(), place, mine[place].item(), theirs[place].item()
+    )
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -11,7 +11,7 @@ from proto_schema.budget import BudgetLike
 from purexport.comparison.closeness import difference
 from purexport.comparison.conditioning import explained
 from purexport.comparison.contributions import contributions
-from purexport.comparison.departures import Departure, Recorded
+from purexport.comparison.departures import Departure, RecordedModel
 from purexport.comparison.differing import TORCH, in_fewer_bits
 from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.file_values import EVALUATOR, ONNXRUNTIME, FileValues, all_values, outputs_of
@@ -36,7 +36,7 @@ def compared(
     fresh: ps.ModelProto | None = None,
     other: str = TORCH,
     inside: bool = False,
-    recorded: Recorded | None = None,
+    recorded: RecordedModel | None = None,
     budget: BudgetLike = None,
 ) -> Comparison:
     """Whether the outputs of `file` for `feed` are `expected`, and the node to blame where not.
@@ -91,7 +91,7 @@ def _departure(
     outputs: Sequence[torch.Tensor | None],
     expected: Sequence[torch.Tensor],
     bounds: Tolerance,
-    recorded: Recorded | None,
+    recorded: RecordedModel | None,
 ) -> Departure | None:
     """Where the model departs from what was recorded, if the file computes that and the model something else."""
     unknown = False

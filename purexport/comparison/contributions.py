@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from purexport.comparison.closeness import Difference, difference
+from purexport.comparison.closeness import TensorDifference, difference
 from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.file_values import evaluated, part_of
 from purexport.runtime.sessions import as_real
@@ -29,7 +29,7 @@ class Contribution:
     """
 
     judged: Judged
-    difference: Difference
+    difference: TensorDifference
     nodes: tuple[int, ...]
 
     @property
@@ -43,7 +43,7 @@ class Contribution:
         return too_far(self.difference, self.judged.anchor.tensor)
 
 
-def too_far(apart: Difference, tensor: torch.Tensor) -> bool:
+def too_far(apart: TensorDifference, tensor: torch.Tensor) -> bool:
     """Whether a difference from `tensor` is beyond the bounds, and more than rounding, which bounds may be below."""
     return not apart.close and apart.error > rounding_of(tensor)
 

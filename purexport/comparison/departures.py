@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from purexport.aten.graph import AtenGraph, Source, Value
+from purexport.aten.graph import AtenGraph, AtenValue, Source
 from purexport.comparison.closeness import difference
 from purexport.runtime.verification import Tolerance
 from purexport.torch_patches.torch_jit import ScriptModule
@@ -77,14 +77,14 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedModel:
     """What was recorded of a model, torch's values for it, and a way to run the model again.
 
     `again` runs the model by itself, in the mode of the comparison, and returns what its outputs should be.
     """
 
     graph: AtenGraph
-    known: Mapping[Value, Any]
+    known: Mapping[AtenValue, Any]
     model: Any
     again: Callable[[], Sequence[torch.Tensor]]
 

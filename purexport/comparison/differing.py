@@ -20,7 +20,7 @@ PLACE = "place"
 
 
 @dataclass(frozen=True)
-class Change:
+class NodeDifference:
     """What differs: `attribute 'axis'`, with what the file has and what an export writes."""
 
     what: str
@@ -66,28 +66,28 @@ def change_of(
     constants: Mapping[str, ps.TensorProto],
     others: Mapping[str, ps.TensorProto],
     made: Container[str] = (),
-) -> Change | None:
+) -> NodeDifference | None:
     """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None.
 
     `made` are names of values that nodes of the file make, and which are no difference of this node.
     """
     if other is None:
-        return Change(PLACE, "a node", "no node")
+        return NodeDifference(PLACE, "a node", "no node")
     if (node.op_type, node.domain or "") != (other.op_type, other.domain or ""):
-        return Change("operator", _operator(node), _operator(other))
+        return NodeDifference("operator", _operator(node), _operator(other))
     if _names(node.input) != _names(other.input):
-        return Change("list of inputs", _listed(node.input), _listed(other.input))
+        return NodeDifference("list of inputs", _listed(node.input), _listed(other.input))
     mine = {item.name or "": item for item in node.attribute}
     theirs = {item.name or "": item for item in other.attribute}
     for name in dict.fromkeys([*theirs, *mine]):
         one, another = mine.get(name), theirs.get(name)
         if one is None or another is None or one.SerializeToString() != another.SerializeToString():
-            return Change(f"attribute {name!r}", _attribute(one), _attribute(another))
+            return NodeDifference(f"attribute {name!r}", _attribute(one), _attribute(another))
     for name in node.input:
         if name in constants or (name in others and name not in made):
             said = _tensors_differ(constants.get(name), others.get(name))
             if said is not None:
-                return Change(f"input {name!r}, a tensor of the file,", *said)
+                return NodeDifference(f"input {name!r}, a tensor of the file,", *said)
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import proto_schema as ps
 from proto_schema.budget import BudgetLike
 from proto_schema.graphs.names import free_names
-from purexport.comparison.closeness import Difference, difference
+from purexport.comparison.closeness import TensorDifference, difference
 from purexport.comparison.file_values import FileValues
 from purexport.comparison.torch_values import Anchor
 from purexport.runtime.verification import Tolerance
@@ -21,7 +21,7 @@ class Judged:
     name: str
     place: int  # of its node in the file
     anchor: Anchor
-    difference: Difference
+    difference: TensorDifference
 
 
 @dataclass

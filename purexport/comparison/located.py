@@ -26,7 +26,7 @@ import torch
 import proto_schema as ps
 from purexport.comparison.closeness import difference
 from purexport.comparison.contributions import Contribution, contributions, most, too_far
-from purexport.comparison.differing import TORCH, Change, change_of
+from purexport.comparison.differing import TORCH, NodeDifference, change_of
 from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.file_values import EVALUATOR, node_results
 from purexport.comparison.ties import Ties, ties_before
@@ -44,7 +44,7 @@ class Blamed:
 
     place: int
     at_fault: str
-    change: Change | None = None
+    change: NodeDifference | None = None
     nodes: tuple[int, ...] = ()
     ties: Ties | None = None
     own: Contribution | None = None
@@ -146,7 +146,7 @@ def _is_tensor(evidence: Evidence, names: Sequence[str]) -> bool:
     return all(kind is None or kind.tensor_type is not None for kind in kinds)
 
 
-def _changes(evidence: Evidence, places: Sequence[int]) -> Iterator[tuple[int, Change, ps.NodeProto | None]]:
+def _changes(evidence: Evidence, places: Sequence[int]) -> Iterator[tuple[int, NodeDifference, ps.NodeProto | None]]:
     """The nodes that are not those of a new export: place, what differs, and the node of the export."""
     if evidence.fresh is None:
         return
@@ -179,7 +179,7 @@ def _changed(evidence: Evidence, places: Sequence[int], *, any_change: bool = Fa
     return None
 
 
-def _reads_codes(evidence: Evidence, place: int, change: Change) -> bool:
+def _reads_codes(evidence: Evidence, place: int, change: NodeDifference) -> bool:
     """Whether a node is another one because it reads what is made of numbers in fewer bits."""
     names = evidence.file.graph.node[place].input
     made = any(evidence.makers.get(name) in evidence.quantizing for name in names)

@@ -10,7 +10,7 @@ import torch
 
 import proto_schema as ps
 from proto_schema.notebook import table
-from purexport.comparison.closeness import Difference
+from purexport.comparison.closeness import TensorDifference
 from purexport.comparison.differing import TORCH
 from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.located import Blamed
@@ -27,7 +27,7 @@ class Output:
     """An output of the file beside torch's result; `measures` is None where shapes differ."""
 
     name: str
-    difference: Difference
+    difference: TensorDifference
     measures: Measures | None = None
 
 
@@ -235,7 +235,7 @@ _FAULTS = {
 }
 
 
-def _said(difference: Difference, other: str) -> str:
+def _said(difference: TensorDifference, other: str) -> str:
     return f"relative error {difference.error:.1e}" if difference.close else difference.against(other)
 
 
@@ -248,7 +248,7 @@ def _numbers(found: Measures | None) -> dict[str, Any]:
     return {} if found is None else {name: _number(value) for name, value in found.as_dict().items()}
 
 
-def _facts(difference: Difference) -> dict[str, Any]:
+def _facts(difference: TensorDifference) -> dict[str, Any]:
     return {
         "close": difference.close,
         "error": _number(difference.error),

@@ -14,7 +14,7 @@ import torch
 
 from proto_schema.payload import contiguous
 from purexport.aten import scalars
-from purexport.aten.graph import AtenGraph, Block, Call, Source, TensorType, Value, map_values
+from purexport.aten.graph import AtenGraph, AtenValue, Block, Call, Source, TensorType, map_values
 from purexport.aten.names import operator_of, packet_of
 from purexport.graph import ir
 
@@ -33,9 +33,9 @@ class Anchor:
     source: Source = field(default_factory=Source)
 
 
-def torch_values(graph: AtenGraph, given: Sequence[torch.Tensor]) -> dict[Value, Any]:
+def torch_values(graph: AtenGraph, given: Sequence[torch.Tensor]) -> dict[AtenValue, Any]:
     """What torch computes for the values of `graph`; `given` are the tensors of its inputs of kind "user", in order."""
-    known: dict[Value, Any] = {}
+    known: dict[AtenValue, Any] = {}
     tensors = iter(given)
     for item in graph.inputs:
         if item.tensor is not None:
@@ -51,7 +51,7 @@ def torch_values(graph: AtenGraph, given: Sequence[torch.Tensor]) -> dict[Value,
     return known
 
 
-def anchors(graph: AtenGraph, known: Mapping[Value, Any], stands: Mapping[Value, Any]) -> list[Anchor]:
+def anchors(graph: AtenGraph, known: Mapping[AtenValue, Any], stands: Mapping[AtenValue, Any]) -> list[Anchor]:
     """The named values of the file that `stands` has for the results of calls, in the order of the calls."""
     found: list[Anchor] = []
     seen: set[str] = set()
@@ -60,7 +60,7 @@ def anchors(graph: AtenGraph, known: Mapping[Value, Any], stands: Mapping[Value,
             if output in known:
                 _anchored(known[output], stands.get(output), call, found, seen)
     for output in graph.outputs:
-        if isinstance(output, Value) and output in known:
+        if isinstance(output, AtenValue) and output in known:
             _anchored(known[output], stands.get(output), None, found, seen)
     return found
 
@@ -82,7 +82,7 @@ def _anchored(tensor: Any, stands: Any, call: Call | None, found: list[Anchor], 
     found.append(Anchor(stands.name, tensor, call.target if call is not None else "", source))
 
 
-def _calls(calls: Sequence[Call], known: dict[Value, Any]) -> None:
+def _calls(calls: Sequence[Call], known: dict[AtenValue, Any]) -> None:
     for call in calls:
         if any(value not in known for value in call.inputs()):
             continue
@@ -95,7 +95,7 @@ def _calls(calls: Sequence[Call], known: dict[Value, Any]) -> None:
         known.update(zip(call.outputs, outputs, strict=False))
 
 
-def _results(call: Call, known: dict[Value, Any]) -> Any:
+def _results(call: Call, known: dict[AtenValue, Any]) -> Any:
     given = {name: map_values(arg, known.__getitem__) for name, arg in call.args.items()}
     if call.target == "prim::getitem":
         return given["list"][given["index"]]
@@ -119,19 +119,19 @@ def _is_number(item: Any) -> bool:
     return isinstance(item, torch.Tensor) and item.dim() == 0
 
 
-def _as_parameter(outputs: Sequence[Value], name: str, item: Any) -> Any:
+def _as_parameter(outputs: Sequence[AtenValue], name: str, item: Any) -> Any:
     """A number where the schema takes `self` as a tensor: a trace records sizes as numbers."""
     tensor = name in ("self", "other", "input") and isinstance(item, _NUMBER)
     types = [value.type for value in outputs]
     return torch.tensor(item) if tensor and all(isinstance(type_, TensorType) for type_ in types) else item
 
 
-def _branch(blocks: Sequence[Block], given: Mapping[str, Any], known: dict[Value, Any]) -> Any:
+def _branch(blocks: Sequence[Block], given: Mapping[str, Any], known: dict[AtenValue, Any]) -> Any:
     taken = blocks[0] if bool(given["condition"]) else blocks[1]
     return _single(_body(taken, [], known))
 
 
-def _loop(blocks: Sequence[Block], given: Mapping[str, Any], known: dict[Value, Any]) -> Any:
+def _loop(blocks: Sequence[Block], given: Mapping[str, Any], known: dict[AtenValue, Any]) -> Any:
     most = _MOST_STEPS if given["most"] is None else int(given["most"])
     going, carried, step = bool(given["condition"]), list(given["carried"]), 0
     while going and step < most:
@@ -142,7 +142,7 @@ def _loop(blocks: Sequence[Block], given: Mapping[str, Any], known: dict[Value, 
     return _single(carried)
 
 
-def _body(block: Block, inputs: Sequence[Any], known: dict[Value, Any]) -> list[Any]:
+def _body(block: Block, inputs: Sequence[Any], known: dict[AtenValue, Any]) -> list[Any]:
     inner = dict(known)
     inner.update(zip(block.inputs, inputs, strict=False))
     _calls(block.calls, inner)

@@ -18,7 +18,7 @@ import torch
 
 from purexport import symbolic_helper
 from purexport.compat.symbolic.context import GraphContext
-from purexport.compat.symbolic.values import Value
+from purexport.compat.symbolic.values import SymbolicValue
 from purexport.compat.torch_onnx import PLACES
 
 
@@ -56,7 +56,7 @@ def _functions_of(module: types.ModuleType) -> Iterable[tuple[str, Callable[...,
 
 def _is_ours(item: Any) -> bool:
     items = item if isinstance(item, (list, tuple)) else (item,)
-    return any(isinstance(each, (GraphContext, Value)) for each in items)
+    return any(isinstance(each, (GraphContext, SymbolicValue)) for each in items)
 
 
 def _either(theirs: Callable[..., Any] | None, ours: Callable[..., Any]) -> Callable[..., Any]:

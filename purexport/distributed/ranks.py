@@ -33,7 +33,7 @@ from proto_schema.durable import create, write_parts
 from proto_schema.external import tensors
 from proto_schema.meter import Meter, Progress
 from proto_schema.payload import CHUNK, BytesLike, Payload, chunks
-from proto_schema.saving import Options
+from proto_schema.saving import WriteOptions
 from purexport import dtypes
 from purexport.distributed.boxes import Box, Part, assembled, parts_of, why_incomplete, write_part
 from purexport.errors import DistributedError, WeightsError
@@ -140,7 +140,7 @@ def save(
     if ranks.rank:
         _follow(ranks, local, held)
         return
-    options = Options(True, location, size_threshold, alignment, shard_size)
+    options = WriteOptions(True, location, size_threshold, alignment, shard_size)
     with ranks.leading():
         _lead(ranks, local, held, _with_values(ranks, local, held, program, size_threshold), path, options, progress)
 
@@ -313,7 +313,7 @@ def _lead(
     held: Mapping[str, Held],
     model: ps.ModelProto,
     path: str | os.PathLike[str],
-    options: Options,
+    options: WriteOptions,
     progress: Progress | None,
 ) -> None:
     def write(made: Commit, target: str, content: DataFile) -> str:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import Call, Value
+from purexport.aten.graph import AtenValue, Call
 from purexport.aten.names import parsed
 
 
@@ -32,7 +32,7 @@ class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalizatio
         super().__init__(reason)
 
 
-Inverse = Callable[[Call, Value, Value], tuple[str, dict[str, Any]]]
+Inverse = Callable[[Call, AtenValue, AtenValue], tuple[str, dict[str, Any]]]
 ShapeFunction = Callable[..., Any]
 
 

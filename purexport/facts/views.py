@@ -11,65 +11,65 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Call, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, TensorType
 from purexport.facts.fact import Aliases, Fact, UnknownInverse, alike
 
 INT64_MAX = 2**63 - 1
 MAYBE = Aliases.MAYBE
 
 
-def _reshape(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _reshape(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::reshape_as", {"self": new, "other": base}
 
 
-def _same(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _same(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::alias", {"self": new}
 
 
-def _same_if_real(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _same_if_real(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     if base.tensor.dtype.is_complex:
         raise UnknownInverse("a part of a complex tensor; write through view_as_real")
     return _same(view, base, new)
 
 
-def _transpose(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _transpose(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     dims = [arg for name, arg in view.args.items() if name != "self"]
     return "aten::transpose.int", {"self": new, "dim0": dims[0], "dim1": dims[1]}
 
 
-def _reversed(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _reversed(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::numpy_T", {"self": new}
 
 
-def _swap_last(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _swap_last(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     if base.tensor.rank is None or base.tensor.rank < 2:
         return _same(view, base, new)
     return "aten::transpose.int", {"self": new, "dim0": -2, "dim1": -1}
 
 
-def _adjoint(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _adjoint(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     if base.tensor.dtype.is_complex:
         raise UnknownInverse("a conjugate is not written through")
     return _swap_last(view, base, new)
 
 
-def _permute(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _permute(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     dims = view.args["dims"]
     order = [dim % len(dims) for dim in dims]
     return "aten::permute", {"self": new, "dims": [order.index(i) for i in range(len(order))]}
 
 
-def _movedim(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _movedim(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     args = {"self": new, "source": view.args["destination"], "destination": view.args["source"]}
     return view.target, args
 
 
-def _slice(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _slice(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     args = {name: view.args[name] for name in ("dim", "start", "end", "step")}
     return "aten::slice_scatter", {"self": base, "src": new, **args}
 
 
-def _narrow(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _narrow(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     start, length = view.args["start"], view.args["length"]
     if start == 0:
         end = length
@@ -83,16 +83,16 @@ def _narrow(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     return "aten::slice_scatter", {"self": base, "src": new, **args}
 
 
-def _select(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _select(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::select_scatter", {"self": base, "src": new, "dim": view.args["dim"], "index": view.args["index"]}
 
 
-def _diagonal(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _diagonal(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     args = {name: view.args[name] for name in ("offset", "dim1", "dim2")}
     return "aten::diagonal_scatter", {"self": base, "src": new, **args}
 
 
-def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _expand(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     old, wide = base.tensor.shape, new.tensor.shape
     if old is None or wide is None:
         raise UnknownInverse("its shape is not known", code="view-sizes-unknown")
@@ -102,17 +102,17 @@ def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     return _same(view, base, new) if not added else _reshape(view, base, new)
 
 
-def _as_pairs(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _as_pairs(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::view_as_real", {"self": new}
 
 
-def _as_complex(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _as_complex(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::view_as_complex", {"self": new}
 
 
 def _flattens_nothing(call: Call) -> bool:
     given = call.args["self"]
-    rank = given.type.rank if isinstance(given, Value) and isinstance(given.type, TensorType) else None
+    rank = given.type.rank if isinstance(given, AtenValue) and isinstance(given.type, TensorType) else None
     ends = [call.args["start_dim"], call.args["end_dim"]]
     return rank is None or (rank > 0 and ends[0] % rank == ends[1] % rank)
 

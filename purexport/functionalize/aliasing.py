@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Call, TensorType, Value, map_values, values_in
+from purexport.aten.graph import AtenValue, Call, TensorType, map_values, values_in
 from purexport.aten.memory import share_memory
 from purexport.aten.names import operator_of
 from purexport.aten.schema import MISSING, signature
@@ -29,7 +29,7 @@ _LAST = (1 << 63) - 1  # the end of a slice that has none
 def shares_storage(call: Call, source: str) -> bool | None:
     """Whether the result aliases the argument; None when the sizes or strides that decide it are unknown."""
     given = call.args[source]
-    if not isinstance(given, Value):
+    if not isinstance(given, AtenValue):
         return None
     if not _is_known(given):
         return _shares_in_any_layout(call, given)
@@ -39,7 +39,7 @@ def shares_storage(call: Call, source: str) -> bool | None:
     return share_memory(result, made[given])
 
 
-def _shares_in_any_layout(call: Call, given: Value) -> bool | None:
+def _shares_in_any_layout(call: Call, given: AtenValue) -> bool | None:
     """Whether the result aliases an argument of unknown sizes or strides: the answer for a few of them if it is one.
 
     A cast to another dtype copies, and one to the same dtype does not, however the argument lies in memory.
@@ -123,7 +123,7 @@ def seen_by(view: Call, base: torch.Tensor) -> Any:
     return None if others else _call(view.target, view.args, lambda _: base)
 
 
-def hidden_sources(call: Call) -> list[Value]:
+def hidden_sources(call: Call) -> list[AtenValue]:
     """The arguments that a result of a composite operator aliases although its schema does not say so."""
     if fact_of(call.target).aliases is Aliases.UNTOLD:
         return list(values_in(call.args.values()))
@@ -142,8 +142,8 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
     own = args.get("self")
     operands = [arg for name, arg in args.items() if name != "self"]
     numbers = any(isinstance(arg, (float, complex)) and not isinstance(arg, bool) for arg in operands)
-    tensors = [arg for arg in operands if isinstance(arg, Value) and isinstance(arg.type, TensorType)]
-    if isinstance(own, Value) and isinstance(own.type, TensorType):
+    tensors = [arg for arg in operands if isinstance(arg, AtenValue) and isinstance(arg.type, TensorType)]
+    if isinstance(own, AtenValue) and isinstance(own.type, TensorType):
         plain = all(arg.tensor.dtype == own.tensor.dtype for arg in tensors)
         said = fact_of(target).result_dtype
         wider = said is ResultDtype.INTEGERS and not own.tensor.dtype.is_floating_point
@@ -174,7 +174,7 @@ def _is_composite(target: str) -> bool:
         return False  # an operator of TorchScript alone, such as aten::ScalarImplicit
 
 
-def _is_known(value: Value) -> bool:
+def _is_known(value: AtenValue) -> bool:
     type_ = value.type
     return (
         isinstance(type_, TensorType)
@@ -189,13 +189,13 @@ def _sizes(type_: TensorType) -> list[int]:
 
 
 def _on_meta(
-    call: Call, types: Mapping[Value, TensorType] | None = None, results: Sequence[int] | None = None
-) -> tuple[Any, dict[Value, torch.Tensor]]:
+    call: Call, types: Mapping[AtenValue, TensorType] | None = None, results: Sequence[int] | None = None
+) -> tuple[Any, dict[AtenValue, torch.Tensor]]:
     """The result of the call on meta tensors, and the tensor that stood for each value.
 
     `types` are those of arguments, and `results` the sizes of the result, where they are not the recorded ones.
     """
-    made: dict[Value, torch.Tensor] = {}
+    made: dict[AtenValue, torch.Tensor] = {}
     args = dict(call.args)
     if isinstance(args.get("device"), torch.device):
         args["device"] = torch.device("meta")
@@ -205,7 +205,7 @@ def _on_meta(
         if name in args and isinstance(output, TensorType) and _is_known(call.outputs[0]):
             args[name] = list(output.shape or ()) if results is None else list(results)
 
-    def make(value: Value) -> torch.Tensor:
+    def make(value: AtenValue) -> torch.Tensor:
         type_ = (types or {}).get(value, value.tensor)
         if value not in made:
             shape = _sizes(type_)
@@ -222,10 +222,10 @@ def _run(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.T
     return _call(target, args, lambda value: make(value.tensor))
 
 
-def _call(target: str, args: Mapping[str, Any], make: Callable[[Value], torch.Tensor]) -> Any:
+def _call(target: str, args: Mapping[str, Any], make: Callable[[AtenValue], torch.Tensor]) -> Any:
     """The operator's result with a tensor in place of each value; None where it does not run on those."""
 
-    def convert(value: Value) -> Any:
+    def convert(value: AtenValue) -> Any:
         return make(value) if isinstance(value.type, TensorType) else 2
 
     operator = operator_of(target)

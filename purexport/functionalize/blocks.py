@@ -20,8 +20,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import AtenGraph, Block, Call, TensorType, Value, map_values, values_in
-from purexport.functionalize.storages import Alias, Written
+from purexport.aten.graph import AtenGraph, AtenValue, Block, Call, TensorType, map_values, values_in
+from purexport.functionalize.storages import Alias, WrittenStorages
 
 if TYPE_CHECKING:
     from purexport.functionalize.graph import Pass
@@ -35,7 +35,7 @@ class Order:
 
     def __init__(self, graph: AtenGraph) -> None:
         self.positions: dict[Call, int] = {}
-        self.last_use: dict[Value, int] = {}
+        self.last_use: dict[AtenValue, int] = {}
         self._calls(graph.calls)
         self._use(graph.outputs)
 
@@ -67,10 +67,10 @@ class _Body:
 
     block: Block
     aliases: list[Alias | None]
-    written: Written = field(default_factory=Written)
+    written: WrittenStorages = field(default_factory=WrittenStorages)
 
 
-def _read(run: Pass, block: Block, carried: Mapping[Alias, Value]) -> _Body:
+def _read(run: Pass, block: Block, carried: Mapping[Alias, AtenValue]) -> _Body:
     """Read a body; `carried` gives the outer storages that have a new value at each step."""
     outer, run.calls = run.calls, []
     try:
@@ -86,7 +86,7 @@ def _read(run: Pass, block: Block, carried: Mapping[Alias, Value]) -> _Body:
 
 
 def _alias(run: Pass, item: Any) -> Alias | None:
-    if not isinstance(item, Value) or item in run.fillers or not isinstance(item.type, TensorType):
+    if not isinstance(item, AtenValue) or item in run.fillers or not isinstance(item.type, TensorType):
         return None
     return run.aliases.get(item)
 
@@ -95,7 +95,7 @@ def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
     bodies = [_read(run, block, {}) for block in call.blocks]
     roots = list(dict.fromkeys(root for body in bodies for root in body.written.values))
     written = [[body.written.values.get(root, root.current) for root in roots] for body in bodies]
-    after = [Value(root.current.type) for root in roots]
+    after = [AtenValue(root.current.type) for root in roots]
     blocks = [
         replace(body.block, outputs=[*body.block.outputs, *more]) for body, more in zip(bodies, written, strict=True)
     ]
@@ -146,9 +146,9 @@ class _Variable:
     """One carried variable.  It is `same` until a reading shows that it becomes another tensor."""
 
     start: Any
-    inner: Value
+    inner: AtenValue
     result: Any
-    after: Value
+    after: AtenValue
     outer: Alias | None
     same: bool
 
@@ -158,7 +158,7 @@ def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
     step, *inner = block.inputs
     columns = zip(call.args["carried"], inner, block.outputs[1:], call.outputs, strict=True)
     variables = [_Variable(*column, *_start(run, column[0], column[1])) for column in columns]
-    carried: dict[Alias, Value] = {}
+    carried: dict[Alias, AtenValue] = {}
     edges: set[tuple[Alias | int, int]] = set()
     while True:
         marked = len(run.doubtful)
@@ -172,7 +172,7 @@ def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
     ends += [body.written.values[root] for root in carried]
     pure = Block(body.block.calls, ends, [step, *(variables[index].inner for index in kept), *carried.values()])
     start = [map_values(variables[index].start, run.read) for index in kept] + [root.current for root in carried]
-    after = [Value(root.current.type) for root in carried]
+    after = [AtenValue(root.current.type) for root in carried]
     outputs = [*(variables[index].after for index in kept), *after]
     run.calls.append(Call(call.target, {**args, "carried": start}, outputs, call.source, [pure]))
     for root, value in zip(carried, after, strict=True):
@@ -182,7 +182,7 @@ def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
     _outputs(run, call, [[alias for alias in pair if alias is not None] for pair in either])
 
 
-def _start(run: Pass, start: Any, inner: Value) -> tuple[Alias | None, bool]:
+def _start(run: Pass, start: Any, inner: AtenValue) -> tuple[Alias | None, bool]:
     alias = _alias(run, start) if isinstance(inner.type, TensorType) else None
     return alias, alias is not None
 
@@ -205,13 +205,13 @@ def _learn(
     run: Pass,
     variables: Sequence[_Variable],
     body: _Body,
-    carried: dict[Alias, Value],
+    carried: dict[Alias, AtenValue],
     edges: set[tuple[Alias | int, int]],
 ) -> bool:
     """Note what a reading of the body showed; True when it showed something new and the body must be read again."""
     before = len(carried), len(edges), sum(item.same for item in variables)
     for root in body.written.values:
-        carried.setdefault(root, Value(root.current.type))
+        carried.setdefault(root, AtenValue(root.current.type))
     for item, found in zip(variables, body.aliases[1:], strict=True):
         item.same = item.same and found is item.outer
     edges.update(_shared(run, variables, body))

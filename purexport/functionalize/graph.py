@@ -19,11 +19,11 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten.graph import (
     AtenGraph,
+    AtenValue,
     Call,
     Input,
     ListType,
     TensorType,
-    Value,
     map_values,
     tensor_type,
     values_in,
@@ -54,7 +54,7 @@ class Mutation:
     """A graph input that the model writes to, and its value at the end; None when the capture does not know it."""
 
     input: Input
-    value: Value | None
+    value: AtenValue | None
     place: str
 
 
@@ -106,14 +106,14 @@ class Pass:
         self.grows_from_one = grows_from_one
         self.calls: list[Call] = []
         self.constants: list[Input] = []
-        self.aliases: dict[Value, Alias] = {}
-        self.lists: dict[Value, tuple[Call, Alias]] = {}
+        self.aliases: dict[AtenValue, Alias] = {}
+        self.lists: dict[AtenValue, tuple[Call, Alias]] = {}
         self.doubtful: list[tuple[Alias, Alias, str]] = []
         # which share memory at a few sizes only
         self.sharing_rarely: list[tuple[Alias, Alias, str]] = []
         self.remarks: list[str] = []
         self.written: dict[Input, tuple[Alias, Call]] = {}
-        self.fillers: set[Value] = set()  # values that are never read
+        self.fillers: set[AtenValue] = set()  # values that are never read
         self.journal = Journal()
         self.order = Order(graph)
         self.position = 0
@@ -151,11 +151,11 @@ class Pass:
 
     # -- reading
 
-    def read(self, value: Value) -> Value:
+    def read(self, value: AtenValue) -> AtenValue:
         alias = self.aliases.get(value)
         return value if alias is None else self._current(alias)
 
-    def _current(self, alias: Alias) -> Value:
+    def _current(self, alias: Alias) -> AtenValue:
         """The current value of the alias; its chain of views is repeated if the storage was written since."""
         version = alias.root.version
         if alias.parent is not None and alias.version != version:
@@ -163,7 +163,7 @@ class Pass:
             self.journal.set(alias, self._replay(alias, self._current(alias.parent)), version)
         return alias.current
 
-    def _replay(self, alias: Alias, parent: Value) -> Value:
+    def _replay(self, alias: Alias, parent: AtenValue) -> AtenValue:
         call = alias.call
         assert call is not None
         if call.target == "aten::as_strided":
@@ -171,17 +171,17 @@ class Pass:
         found = _signature(call)
         source = found.aliased() if found else None
         args = {**call.args, source or next(iter(call.args)): parent}
-        result = Value(alias.current.type)
+        result = AtenValue(alias.current.type)
         if alias.index is None:
             self.calls.append(Call(call.target, args, [result], call.source))
         else:
             known = call.outputs[0].type
-            whole = Value(known if isinstance(known, ListType) else ListType())
+            whole = AtenValue(known if isinstance(known, ListType) else ListType())
             self.calls.append(Call(call.target, args, [whole], call.source))
             self.calls.append(Call("prim::getitem", {"list": whole, "index": alias.index}, [result], call.source))
         return result
 
-    def _strided(self, alias: Alias, call: Call) -> Value:
+    def _strided(self, alias: Alias, call: Call) -> AtenValue:
         """The result of as_strided, taken from the storage's base: its offset and strides refer to the storage."""
         root = alias.root
         offset = (
@@ -202,7 +202,7 @@ class Pass:
                 f"{call.target} at {call.source}: {error}; use slices and reshape", code=error.code
             ) from None
         type_ = root.current.tensor
-        base, result = Value(type_), Value(TensorType(type_.dtype, tuple(places.shape)))
+        base, result = AtenValue(type_), AtenValue(TensorType(type_.dtype, tuple(places.shape)))
         # the positions hold for these sizes only: the reshape makes them static, also in a trace with dynamic axes
         self.calls.append(
             Call("aten::reshape", {"self": root.current, "shape": list(type_.shape or ())}, [base], call.source)
@@ -210,7 +210,7 @@ class Pass:
         self.calls.append(Call("aten::take", {"self": base, "index": self._constant(places)}, [result], call.source))
         return result
 
-    def _is_open(self, call: Call, base: Value) -> bool:
+    def _is_open(self, call: Call, base: AtenValue) -> bool:
         """Whether the positions that as_strided shows are not known here."""
         return (
             self.sizes_of_example or is_computed(call) or not all(type(size) is int for size in base.tensor.shape or ())
@@ -251,7 +251,7 @@ class Pass:
             source = source or next(iter(call.args))
         # asked of the current values, because a name may have been transposed in place
         shares = shares_storage(pure, source) if source and said is Aliases.MAYBE else source is not None
-        parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
+        parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], AtenValue) else None
         if parent is not None and source and shares and said is Aliases.MAYBE and self._may_copy(parent, pure, source):
             shares = None
         if parent is None or not shares:
@@ -311,7 +311,7 @@ class Pass:
 
     def new(
         self,
-        value: Value,
+        value: AtenValue,
         parent: Alias | None = None,
         call: Call | None = None,
         index: int | None = None,
@@ -355,7 +355,7 @@ class Pass:
         if (len(writes) > 1 or name != "out") and gives_what_it_writes(found):
             self._write_results(call, found, args, writes)
             return
-        followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], Value)
+        followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], AtenValue)
         if not followed or fact_of(call.target).untraceable:
             raise ExportError(
                 f"{call.target} at {call.source} writes in a way that cannot be followed; write it as an "
@@ -373,7 +373,7 @@ class Pass:
 
     def _write_by_twin(self, call: Call, twin: str, args: dict[str, Any], writes: list[str]) -> None:
         """For `_batch_norm_with_update` and similar operators: a pure twin also returns the written tensors."""
-        values = [Value(args[name].type) for name in writes]
+        values = [AtenValue(args[name].type) for name in writes]
         self.calls.append(Call(twin, args, [*call.outputs, *values], call.source))
         for output in call.outputs:
             self.aliases[output] = self.new(output)
@@ -386,7 +386,7 @@ class Pass:
     def _write_results(self, call: Call, found: Signature, args: dict[str, Any], writes: list[str]) -> None:
         """For operators with several results that are written to given tensors: `topk(x, 2, out=(values, indices))`."""
         target = pure_target(call, found)
-        values = [Value(output.type) for output in call.outputs]
+        values = [AtenValue(output.type) for output in call.outputs]
         pure = renamed(args, found, signature(target), writes[0])
         self.calls.append(Call(target, pure, values, call.source))
         for name, value, output in zip(writes, values, call.outputs, strict=True):
@@ -397,7 +397,7 @@ class Pass:
             self.write(alias, value, call)
             self.aliases[output] = alias
 
-    def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
+    def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> AtenValue:
         """Emit the pure operator; returns the new value of the written tensor, in that tensor's dtype."""
         written = args[name].tensor  # the current type, because a name may have been transposed in place
         target = pure_target(call, found)
@@ -406,16 +406,16 @@ class Pass:
         shape, strides = written.shape, written.strides
         if name == "out" and call.outputs and isinstance(call.outputs[0].type, TensorType):
             shape, strides = call.outputs[0].type.shape, call.outputs[0].type.strides
-        result = Value(TensorType(dtype, shape, strides))
+        result = AtenValue(TensorType(dtype, shape, strides))
         self.calls.append(Call(target, args, [result], call.source))
         if dtype == written.dtype:
             return result
-        same = Value(TensorType(written.dtype, shape, strides))
+        same = AtenValue(TensorType(written.dtype, shape, strides))
         convert = {"self": result, "dtype": written.dtype, "non_blocking": False, "copy": False, "memory_format": None}
         self.calls.append(Call("aten::to.dtype", convert, [same], call.source))
         return same
 
-    def write(self, alias: Alias, new: Value, call: Call) -> None:
+    def write(self, alias: Alias, new: AtenValue, call: Call) -> None:
         """`call` makes `new` the content of `alias`; every view on the chain up to the storage's base changes, too."""
         root = alias.root
         if root.origin is not None and (not call.blocks or root.origin not in self.written):
@@ -447,7 +447,7 @@ class Pass:
             alias = alias.parent
             self.journal.set(alias, alias.current, -1)
 
-    def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
+    def _scattered(self, alias: Alias, content: AtenValue, call: Call) -> AtenValue:
         """The storage's base with `content` at the elements of `alias`, for a chain with a view that has no inverse."""
         try:
             if self.sizes_of_example:
@@ -464,12 +464,12 @@ class Pass:
             code=error.code,
         )
 
-    def _constant(self, tensor: torch.Tensor) -> Value:
-        value = Value(tensor_type(tensor))
+    def _constant(self, tensor: torch.Tensor) -> AtenValue:
+        value = AtenValue(tensor_type(tensor))
         self.constants.append(Input(value, "positions", "constant", tensor))
         return value
 
-    def _before(self, alias: Alias, version: int) -> Value:
+    def _before(self, alias: Alias, version: int) -> AtenValue:
         if alias.parent is None or alias.version == version:
             return alias.current
         self.journal.set(alias, self._replay(alias, self._before(alias.parent, version)), version)
@@ -484,11 +484,11 @@ class Pass:
                 code="fill-diagonal",
             )
         known = [size for size in type_.shape or () if isinstance(size, int)]
-        view = Value(TensorType(type_.dtype, (min(known) if len(known) == 2 else None,)))
+        view = AtenValue(TensorType(type_.dtype, (min(known) if len(known) == 2 else None,)))
         self._call(
             Call("aten::diagonal", {"self": call.args["self"], "offset": 0, "dim1": 0, "dim2": 1}, [view], call.source)
         )
-        filled = [Value(view.type)]
+        filled = [AtenValue(view.type)]
         self._call(Call("aten::fill_.Scalar", {"self": view, "value": call.args["fill_value"]}, filled, call.source))
         for output in call.outputs:
             self.aliases[output] = self.aliases[call.args["self"]]
@@ -563,7 +563,7 @@ class Pass:
                     code="shape-changed-in-place",
                 )
 
-    def _refuse_resize(self, alias: Alias, new: Value, call: Call) -> None:
+    def _refuse_resize(self, alias: Alias, new: AtenValue, call: Call) -> None:
         """Refuse to resize an out= tensor that has views: torch gives it new memory, and the views keep the old."""
         if new.tensor.shape == alias.current.tensor.shape:
             return

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from purexport.aten.graph import Call, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, TensorType
 from purexport.facts.fact import Statistics
 from purexport.facts.table import fact_of
 
 Emit = Callable[[Call], None]
-New = Callable[[Value, Emit], Value]
+New = Callable[[AtenValue, Emit], AtenValue]
 
 
 def new_statistics(call: Call) -> dict[str, New]:
@@ -28,7 +28,7 @@ def new_statistics(call: Call) -> dict[str, New]:
     }
 
 
-def _blend(said: Statistics, call: Call, running: Value, observed: Value, emit: Emit) -> Value:
+def _blend(said: Statistics, call: Call, running: AtenValue, observed: AtenValue, emit: Emit) -> AtenValue:
     momentum = call.args[said.momentum]
     kept = _emitted(call, emit, "aten::mul.Tensor", running.type, self=running, other=1 - momentum)
     same = observed
@@ -38,12 +38,12 @@ def _blend(said: Statistics, call: Call, running: Value, observed: Value, emit: 
     return _emitted(call, emit, "aten::add.Tensor", running.type, self=kept, other=same, alpha=momentum)
 
 
-def _mean(call: Call, emit: Emit) -> Value:
+def _mean(call: Call, emit: Emit) -> AtenValue:
     input_, dims, type_ = _observed(call)
     return _emitted(call, emit, "aten::mean.dim", type_, self=input_, dim=dims, keepdim=False, dtype=None)
 
 
-def _variance(said: Statistics, call: Call, emit: Emit) -> Value:
+def _variance(said: Statistics, call: Call, emit: Emit) -> AtenValue:
     input_, dims, type_ = _observed(call)
     options: dict[str, Any] = {"correction": 1, "keepdim": False}
     if not said.by_instance:
@@ -54,14 +54,14 @@ def _variance(said: Statistics, call: Call, emit: Emit) -> Value:
     return _emitted(call, emit, "aten::mean.dim", type_, self=alone, dim=[0], keepdim=False, dtype=None)
 
 
-def _observed(call: Call) -> tuple[Value, list[int], TensorType]:
+def _observed(call: Call) -> tuple[AtenValue, list[int], TensorType]:
     """The input, its axes except that of the channels, and the type of a statistic."""
-    input_: Value = call.args["input"]
+    input_: AtenValue = call.args["input"]
     shape = input_.tensor.shape or ()
     return input_, [0, *range(2, len(shape))], TensorType(input_.tensor.dtype, shape[1:2])
 
 
-def _emitted(call: Call, emit: Emit, target: str, type_: Any, **args: Any) -> Value:
-    result = Value(type_)
+def _emitted(call: Call, emit: Emit, target: str, type_: Any, **args: Any) -> AtenValue:
+    result = AtenValue(type_)
     emit(Call(target, args, [result], call.source))
     return result

@@ -19,7 +19,7 @@ from purexport.functionalize.graph import Functionalized
 
 
 @dataclass
-class State:
+class BufferState:
     """The buffers that became inputs, with their first values, and the names of everything that is written."""
 
     first: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -49,12 +49,12 @@ def _what(item: Input) -> str:
     return "input" if item.kind == "user" else item.kind
 
 
-def keep_state(pure: Functionalized) -> tuple[AtenGraph, State]:
+def keep_state(pure: Functionalized) -> tuple[AtenGraph, BufferState]:
     """The graph with the inputs and outputs: first those for the user's inputs, then those for the model's buffers.
 
     Raises ExportError for a buffer whose new value the capture does not know, or whose first value is not available.
     """
-    graph, found = pure.graph, State()
+    graph, found = pure.graph, BufferState()
     written = {item.input: item for item in pure.mutations}
     kept: dict[Input, Input] = {}
     outputs, output_names = list(graph.outputs), list(graph.output_names)

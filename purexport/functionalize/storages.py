@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import Call, Input, Value
+from purexport.aten.graph import AtenValue, Call, Input
 
 
 @dataclass(eq=False)
@@ -23,7 +23,7 @@ class Alias:
     the alias was made.
     """
 
-    current: Value
+    current: AtenValue
     parent: Alias | None = None
     call: Call | None = None
     index: int | None = None
@@ -52,22 +52,22 @@ class Journal:
     """The value of every alias from before its changes, while a body is read."""
 
     depth: int = 0
-    entries: list[tuple[Alias, Value, int]] = field(default_factory=list)
+    entries: list[tuple[Alias, AtenValue, int]] = field(default_factory=list)
 
-    def set(self, alias: Alias, current: Value, version: int) -> None:
+    def set(self, alias: Alias, current: AtenValue, version: int) -> None:
         """Change the current value of `alias`."""
         if alias.depth < self.depth:
             self.entries.append((alias, alias.current, alias.version))
         alias.current, alias.version = current, version
 
     @contextmanager
-    def body(self) -> Iterator[Written]:
+    def body(self) -> Iterator[WrittenStorages]:
         """Inside, a body is read; afterwards every alias from outside has its former value.
 
         The result is filled at the end: the storages from outside that were written, and the value of each at that
         time.
         """
-        start, written = len(self.entries), Written()
+        start, written = len(self.entries), WrittenStorages()
         self.depth += 1
         try:
             yield written
@@ -87,7 +87,7 @@ class Journal:
 
 
 @dataclass
-class Written:
+class WrittenStorages:
     """The storages from outside that a body wrote, and their values at its end."""
 
-    values: dict[Alias, Value] = field(default_factory=dict)
+    values: dict[Alias, AtenValue] = field(default_factory=dict)

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Arg, Call, Dim, TensorType, Value
+from purexport.aten.graph import Arg, AtenValue, Call, Dim, TensorType
 from purexport.aten.memory import lies_in_order
 from purexport.aten.names import parsed
 from purexport.facts.fact import UnknownInverse
 from purexport.functionalize.storages import Alias
 
 Emit = Callable[[Call], None]
-Constant = Callable[[torch.Tensor], Value]
+Constant = Callable[[torch.Tensor], AtenValue]
 
 # views that begin where their argument begins
 _FROM_THE_START = frozenset(
@@ -51,12 +51,12 @@ class Strided:
         self.emit = emit
         self.constant = constant
 
-    def read(self) -> Value:
+    def read(self) -> AtenValue:
         """The result of as_strided.  Raises UnknownInverse where the order in memory is not known."""
         flat, places = self._flat(), self._places()
         return self._new("aten::take", flat.tensor.dtype, places.tensor.shape, self=flat, index=places)
 
-    def written(self, new: Value) -> Value:
+    def written(self, new: AtenValue) -> AtenValue:
         """The base with `new` in place of the elements that as_strided shows.
 
         torch refuses the usual writes where an element is shown twice, but not `tril_`, say.  Raises UnknownInverse.
@@ -69,34 +69,34 @@ class Strided:
         all_ = self._new(
             "aten::scatter.src", type_.dtype, flat.tensor.shape, self=flat, dim=0, index=places, src=content
         )
-        result = Value(type_)
+        result = AtenValue(type_)
         self.emit(Call("aten::view_as", {"self": all_, "other": base}, [result], self.call.source))
         return result
 
-    def _new(self, target: str, dtype: torch.dtype, shape: Sequence[Dim] | None, /, **args: Arg) -> Value:
-        result = Value(TensorType(dtype, None if shape is None else tuple(shape)))
+    def _new(self, target: str, dtype: torch.dtype, shape: Sequence[Dim] | None, /, **args: Arg) -> AtenValue:
+        result = AtenValue(TensorType(dtype, None if shape is None else tuple(shape)))
         self.emit(Call(target, args, [result], self.call.source))
         return result
 
-    def _flattened(self, value: Value) -> Value:
+    def _flattened(self, value: AtenValue) -> AtenValue:
         shape = value.tensor.shape
         count: Any = 1
         for size in shape or ():
             count = None if count is None or size is None else count * size
         return self._new("aten::reshape", value.tensor.dtype, (count,), self=value, shape=[-1])
 
-    def _flat(self) -> Value:
+    def _flat(self) -> AtenValue:
         base = self.alias.root.current
         if not lies_in_order(base.tensor):
             raise UnknownInverse("its tensor does not lie in memory in the order of its elements", code="memory-layout")
         return self._flattened(base)
 
-    def _places(self) -> Value:
+    def _places(self) -> AtenValue:
         """The position in memory of each element of the result, in its shape."""
         sizes, strides = self.call.args["size"], self.call.args["stride"]
         recorded = self.call.outputs[0].tensor.shape or (None,) * len(sizes)
         offset = self._offset()
-        total = offset if isinstance(offset, Value) else self.constant(torch.tensor(offset))
+        total = offset if isinstance(offset, AtenValue) else self.constant(torch.tensor(offset))
         for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
             shape = recorded[: axis + 1]
             if axis:
@@ -106,7 +106,7 @@ class Strided:
             total = self._new("aten::add.Tensor", torch.int64, shape, self=along, other=total, alpha=1)
         return total
 
-    def _along(self, recorded: Dim, size: Arg, stride: Arg) -> Value:
+    def _along(self, recorded: Dim, size: Arg, stride: Arg) -> AtenValue:
         if type(size) is int and type(stride) is int:
             return self.constant(torch.arange(size) * stride)
         range_ = {"end": size, "dtype": torch.int64, "layout": None, "device": None, "pin_memory": None}

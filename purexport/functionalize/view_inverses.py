@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Call, ListType, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, ListType, TensorType
 from purexport.facts.fact import Pieces, UnknownInverse
 from purexport.facts.table import fact_of, reinterprets
 from purexport.facts.views import INT64_MAX
@@ -23,11 +23,11 @@ from purexport.functionalize.aliasing import seen_by
 _MOST_POSITIONS = 1 << 20
 
 Emit = Callable[[Call], None]
-Constant = Callable[[torch.Tensor], Value]
+Constant = Callable[[torch.Tensor], AtenValue]
 Chain = Sequence[tuple[Call, int | None]]  # from the base on; the number is the index into a view that returns a list
 
 
-def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) -> Value:
+def inverse(view: Call, index: int | None, base: AtenValue, new: AtenValue, emit: Emit) -> AtenValue:
     """Emit the calls that write `new` to the elements of `base` that `view` shows; returns the base's new value.
 
     `index` is the index into a view that returns a list.  Raises UnknownInverse.
@@ -39,12 +39,12 @@ def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) 
         target, args = row.inverse(view, base, new)
     else:
         raise UnknownInverse("writes through this view are not supported")
-    result = Value(base.type)
+    result = AtenValue(base.type)
     emit(Call(target, args, [result], view.source))
     return result
 
 
-def positions(chain: Chain, base: Value) -> torch.Tensor:
+def positions(chain: Chain, base: AtenValue) -> torch.Tensor:
     """For each element that a chain of views shows, its flat index in `base`: int64, in the shape of the last view.
 
     Raises UnknownInverse where sizes or strides are not known.
@@ -72,7 +72,7 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
     return seen.real.long()
 
 
-def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: Emit) -> Value:
+def scattered(chain: Chain, base: AtenValue, new: AtenValue, constant: Constant, emit: Emit) -> AtenValue:
     """Write `new` to the elements of `base` that a chain of views shows; returns the base's new value.
 
     Raises UnknownInverse where a size is not known, or where the last view shows an element of `base` more than once.
@@ -82,8 +82,8 @@ def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: E
         raise UnknownInverse("it contains an element several times", code="view-overlaps")
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
     count = math.prod(shape)
-    flat, content, all_ = (Value(TensorType(type_.dtype, (size,))) for size in (count, places.numel(), count))
-    source, result = chain[-1][0].source, Value(type_)
+    flat, content, all_ = (AtenValue(TensorType(type_.dtype, (size,))) for size in (count, places.numel(), count))
+    source, result = chain[-1][0].source, AtenValue(type_)
     emit(Call("aten::reshape", {"self": base, "shape": [-1]}, [flat], source))
     emit(Call("aten::reshape", {"self": new, "shape": [-1]}, [content], source))
     scatter = {"self": flat, "dim": 0, "index": constant(places), "src": content}
@@ -93,7 +93,7 @@ def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: E
 
 
 def _joined(
-    pieces_of: Pieces, view: Call, index: int, base: Value, new: Value, emit: Emit
+    pieces_of: Pieces, view: Call, index: int, base: AtenValue, new: AtenValue, emit: Emit
 ) -> tuple[str, dict[str, Any]]:
     """All parts, with the written one replaced, joined by a concat or stack."""
     dim = view.args["dim"] if pieces_of.axis is None else pieces_of.axis(base.tensor.rank)
@@ -102,18 +102,18 @@ def _joined(
         args = {"dim": dim, "start": bounds[index], "end": bounds[index + 1], "step": 1}
         return "aten::slice_scatter", {"self": base, "src": new, **args}
     known = view.outputs[0].type
-    whole = Value(known if isinstance(known, ListType) else ListType())
+    whole = AtenValue(known if isinstance(known, ListType) else ListType())
     emit(Call(view.target, {**view.args, "self": base}, [whole], view.source))
     pieces = [new] * _count(pieces_of, view, base, dim)
     shape = new.tensor.shape if pieces_of.join == "aten::stack" else None  # the sizes of other parts may differ
     for position in range(len(pieces)):
         if position != index:
-            pieces[position] = Value(TensorType(base.tensor.dtype, shape))
+            pieces[position] = AtenValue(TensorType(base.tensor.dtype, shape))
             emit(Call("prim::getitem", {"list": whole, "index": position}, [pieces[position]], view.source))
     return pieces_of.join, {"tensors": pieces, "dim": dim}
 
 
-def _count(pieces_of: Pieces, view: Call, base: Value, dim: int) -> int:
+def _count(pieces_of: Pieces, view: Call, base: AtenValue, dim: int) -> int:
     """The number of parts of the view."""
     args = view.args
     if "sections" in args:

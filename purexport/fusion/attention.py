@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.fusion.expressions import Expressions, leaves, shape_of
 from purexport.fusion.masks import made_by_visible
 from purexport.fusion.packed import one_product
-from purexport.fusion.rewriting import Row, Site, tensor
+from purexport.fusion.rewriting import FusionSite, Row, tensor
 
 POSITIONS = "position_ids"
 _WIDTHS, _WIDTHS_WITH_ROTARY, _PAIRS = 8, 16, 8  # the kernel (ONNX Runtime 1.31, CPU) takes multiples of these only
@@ -30,9 +30,9 @@ _WIDTHS, _WIDTHS_WITH_ROTARY, _PAIRS = 8, 16, 8  # the kernel (ONNX Runtime 1.31
 
 def group_query_attention(positions: int, *, lengths: bool = False) -> Row:
     """The row.  Tables of angles have so many `positions`; with `lengths` padding is behind the tokens only."""
-    tables: dict[tuple[Value, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
+    tables: dict[tuple[AtenValue, ...], tuple[torch.Tensor, torch.Tensor] | None] = {}
 
-    def group_query_attention(site: Site) -> Sequence[Value] | None:
+    def group_query_attention(site: FusionSite) -> Sequence[AtenValue] | None:
         if site.call.target != own.ATTENTION:
             return None
         return _written(site, positions, tables, lengths)
@@ -40,7 +40,7 @@ def group_query_attention(positions: int, *, lengths: bool = False) -> Row:
     return group_query_attention
 
 
-def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) -> Sequence[Value] | None:
+def _written(site: FusionSite, positions: int, tables: dict[Any, Any], lengths: bool) -> Sequence[AtenValue] | None:
     call, known = site.call, site.known
     args = call.args
     query = args["query"]
@@ -123,7 +123,7 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
     return site.write("aten::transpose.int", [call.outputs[0].tensor], self=apart[0], dim0=1, dim1=2)
 
 
-def attention_with_past(site: Site) -> Sequence[Value] | None:
+def attention_with_past(site: FusionSite) -> Sequence[AtenValue] | None:
     """Attention to cat([past, new], 2): the operator of the standard takes both, and gives them together."""
     call, known = site.call, site.known
     if call.target != own.ATTENTION or call.args["sinks"] is not None or call.args["causal"]:
@@ -147,12 +147,12 @@ def attention_with_past(site: Site) -> Sequence[Value] | None:
     return [result]
 
 
-def _are_inputs(site: Site, *values: Value) -> bool:
+def _are_inputs(site: FusionSite, *values: AtenValue) -> bool:
     """Whether the values are inputs of the user: the past."""
     return all(value in site.known.inputs and site.known.inputs[value].kind == "user" for value in values)
 
 
-def _tokens_first(site: Site, value: Value, width: int) -> Value:
+def _tokens_first(site: FusionSite, value: AtenValue, width: int) -> AtenValue:
     """[batch, heads, length, size] as [batch, length, heads * size]; what it was made from, where it was that."""
     known = site.known
     shape = shape_of(value) or ()
@@ -180,9 +180,9 @@ def _tokens_first(site: Site, value: Value, width: int) -> Value:
 class _Turned:
     """Queries and keys before a rotary embedding, and the embedding."""
 
-    plain: tuple[Value, Value]
+    plain: tuple[AtenValue, AtenValue]
     tables: tuple[torch.Tensor, torch.Tensor]  # [positions, pairs] each
-    positions: Value
+    positions: AtenValue
     interleaved: bool
 
     @property
@@ -190,7 +190,9 @@ class _Turned:
         return self.tables[0].shape[1]
 
 
-def _rotary(site: Site, query: Value, key: Value, positions: int, tables: dict[Any, Any]) -> _Turned | None:
+def _rotary(
+    site: FusionSite, query: AtenValue, key: AtenValue, positions: int, tables: dict[Any, Any]
+) -> _Turned | None:
     """The rotary embedding of queries and keys, where it is the same and its angles follow from the positions."""
     known = site.known
     calls = [known.call(known.plain(item)) for item in (query, key)]
@@ -210,7 +212,7 @@ def _rotary(site: Site, query: Value, key: Value, positions: int, tables: dict[A
 
 
 def _tables(
-    known: Expressions, angles: tuple[Value, Value], where: Value, positions: int
+    known: Expressions, angles: tuple[AtenValue, AtenValue], where: AtenValue, positions: int
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """[positions, pairs] each: the angles by position, where they are computed from the positions alone.
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.fusion.expressions import Expressions, shape_of
-from purexport.fusion.rewriting import Site, tensor
+from purexport.fusion.rewriting import FusionSite, tensor
 
 _POSITIVE = frozenset({"aten::softmax", "aten::_softmax", "aten::sigmoid", "aten::exp", "aten::softplus", "aten::relu"})
 _OF_OPERAND = frozenset(
@@ -28,7 +28,7 @@ _OF_OPERAND = frozenset(
 _OF_BOTH = frozenset({"aten::mul", "aten::div", "aten::add"})
 
 
-def mixture_of_experts(site: Site) -> Sequence[Value] | None:
+def mixture_of_experts(site: FusionSite) -> Sequence[AtenValue] | None:
     """The experts of a layer as one operator."""
     call, known = site.call, site.known
     if call.target != own.EXPERTS:
@@ -52,7 +52,7 @@ def mixture_of_experts(site: Site) -> Sequence[Value] | None:
     return site.write(own.MIXTURE, [call.outputs[0].tensor], **args)
 
 
-def _interleaved(site: Site, value: Value) -> Value:
+def _interleaved(site: FusionSite, value: AtenValue) -> AtenValue:
     """[experts, 2 * size, ...] with the rows of both halves in turns."""
     count, size, *rest = shape_of(value) or ()
     if not isinstance(size, int):

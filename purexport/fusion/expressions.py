@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import AtenGraph, Call, TensorType, Value
+from purexport.aten.graph import AtenGraph, AtenValue, Call, TensorType
 from purexport.aten.names import operator_of
 
 _COPIES = frozenset({"aten::clone", "aten::detach", "aten::contiguous", "aten::alias", "aten::lift_fresh"})
@@ -25,14 +25,14 @@ class Expressions:
 
     def __init__(self, graph: AtenGraph) -> None:
         self.inputs = {item.value: item for item in graph.inputs}
-        self._made: dict[Value, tuple[Call, int]] = {}
+        self._made: dict[AtenValue, tuple[Call, int]] = {}
         for call in graph.calls:
             for index, value in enumerate(call.outputs):
                 self._made[value] = (call, index)
 
     def call(self, value: Any) -> Call | None:
         """The call that makes a value."""
-        return self._made[value][0] if isinstance(value, Value) and value in self._made else None
+        return self._made[value][0] if isinstance(value, AtenValue) and value in self._made else None
 
     def plain(self, value: Any) -> Any:
         """The value whose numbers `value` has, seen through copies and casts between float types."""
@@ -77,7 +77,7 @@ class Expressions:
         start, end, step = slice(start, end, step).indices(size)
         return axis, start, end, size, step
 
-    def _source(self, value: Value) -> Value:
+    def _source(self, value: AtenValue) -> AtenValue:
         """Where a number comes from, seen through copies."""
         call = self.call(value)
         while call is not None and (call.base in _COPIES or call.base in _CASTS):
@@ -90,7 +90,7 @@ class Expressions:
 
         With `sizes` also one that is computed from sizes, which is that of the example: for parts of the last axis.
         """
-        if not isinstance(value, Value):
+        if not isinstance(value, AtenValue):
             return value
         value = self._source(value)
         item = self.inputs.get(value)
@@ -111,7 +111,7 @@ class Expressions:
             return self.number(call.args["a"], sizes=sizes)
         return None
 
-    def sliced(self, value: Any) -> tuple[Value, int, int, int] | None:
+    def sliced(self, value: Any) -> tuple[AtenValue, int, int, int] | None:
         """(x, start, end, step) for elements of the last axis of x."""
         value = self.plain(value)
         call = self.call(value)
@@ -128,7 +128,7 @@ class Expressions:
             return self._part(call, self._made[value][1])
         return None
 
-    def _part(self, call: Call, index: int) -> tuple[Value, int, int, int] | None:
+    def _part(self, call: Call, index: int) -> tuple[AtenValue, int, int, int] | None:
         shape, dim = shape_of(call.args.get("self")), self.number(call.args.get("dim"))
         if shape is None or not isinstance(dim, int) or dim % len(shape) != len(shape) - 1:
             return None
@@ -169,7 +169,7 @@ class Expressions:
         """Whether two arguments are computed alike of the same inputs."""
         if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
             return len(one) == len(other) and all(map(self.same, one, other))
-        if not isinstance(one, Value) or not isinstance(other, Value):
+        if not isinstance(one, AtenValue) or not isinstance(other, AtenValue):
             return type(one) is type(other) and bool(one == other)
         one, other = self.plain(one), self.plain(other)
         if one is other:
@@ -181,17 +181,17 @@ class Expressions:
         names = mine.args.keys() | theirs.args.keys()
         return places[0] == places[1] and all(self.same(mine.args.get(name), theirs.args.get(name)) for name in names)
 
-    def evaluated(self, value: Any, given: dict[Value, torch.Tensor]) -> Any:
+    def evaluated(self, value: Any, given: dict[AtenValue, torch.Tensor]) -> Any:
         """What torch computes for a value with these tensors for inputs.
 
         Raises LookupError where it takes another input of the user, or a call that torch has no operator for.
         """
-        found: dict[Value, Any] = dict(given)
+        found: dict[AtenValue, Any] = dict(given)
 
         def get(arg: Any) -> Any:
             if isinstance(arg, (list, tuple)):
                 return [get(item) for item in arg]
-            if not isinstance(arg, Value):
+            if not isinstance(arg, AtenValue):
                 return arg
             if arg not in found:
                 item, call = self.inputs.get(arg), self.call(arg)
@@ -212,7 +212,7 @@ class Expressions:
         return get(value)
 
 
-def _run(call: Call, args: dict[str, Any], found: dict[Value, Any]) -> None:
+def _run(call: Call, args: dict[str, Any], found: dict[AtenValue, Any]) -> None:
     function = operator_of(call.target)
     if function is None:
         raise LookupError(call.target)
@@ -222,14 +222,14 @@ def _run(call: Call, args: dict[str, Any], found: dict[Value, Any]) -> None:
     found.update(zip(call.outputs, results, strict=True))
 
 
-def _only_operand(call: Call) -> Value:
-    found: Value = call.args["self"] if "self" in call.args else call.args["input"]
+def _only_operand(call: Call) -> AtenValue:
+    found: AtenValue = call.args["self"] if "self" in call.args else call.args["input"]
     return found
 
 
-def leaves(expressions: Expressions, value: Value) -> Iterator[Value]:
+def leaves(expressions: Expressions, value: AtenValue) -> Iterator[AtenValue]:
     """The graph inputs that a value is computed of."""
-    seen: set[Value] = set()
+    seen: set[AtenValue] = set()
     stack = [value]
     while stack:
         item = stack.pop()
@@ -245,7 +245,7 @@ def leaves(expressions: Expressions, value: Value) -> Iterator[Value]:
 
 def shape_of(value: Any) -> tuple[Any, ...] | None:
     """The recorded shape of a tensor."""
-    return value.type.shape if isinstance(value, Value) and isinstance(value.type, TensorType) else None
+    return value.type.shape if isinstance(value, AtenValue) and isinstance(value.type, TensorType) else None
 
 
 def _is_empty(value: Any) -> bool:
@@ -254,7 +254,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _both_float(call: Call) -> bool:
-    types = [value.type for value in (call.args.get("self"), call.outputs[0]) if isinstance(value, Value)]
+    types = [value.type for value in (call.args.get("self"), call.outputs[0]) if isinstance(value, AtenValue)]
     return len(types) == 2 and all(isinstance(item, TensorType) and item.dtype.is_floating_point for item in types)
 
 

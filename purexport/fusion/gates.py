@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.fusion.expressions import shape_of
-from purexport.fusion.rewriting import Site
+from purexport.fusion.rewriting import FusionSite
 
 
-def gated_unit(site: Site) -> Sequence[Value] | None:
+def gated_unit(site: FusionSite) -> Sequence[AtenValue] | None:
     """silu(gate) * up, both of one shape and type."""
     call, known = site.call, site.known
-    if call.base != "aten::mul" or not all(isinstance(call.args[name], Value) for name in ("self", "other")):
+    if call.base != "aten::mul" or not all(isinstance(call.args[name], AtenValue) for name in ("self", "other")):
         return None
     one, other = call.args["self"], call.args["other"]
     for active, up in ((one, other), (other, one)):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Call, Value
+from purexport.aten.graph import AtenValue, Call
 from purexport.fusion.expressions import Expressions
 
 
-def made_by_visible(known: Expressions, mask: Value) -> Call | None:
+def made_by_visible(known: Expressions, mask: AtenValue) -> Call | None:
     """The call of `visible` that a mask is, or is made of: zero where a key is visible, the lowest number elsewhere."""
     call = known.call(known.plain(mask))
     if call is not None and call.base == "aten::where" and known.number(call.args.get("self")) == 0:

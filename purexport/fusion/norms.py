@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import TensorType, Value
+from purexport.aten.graph import AtenValue, TensorType
 from purexport.fusion.expressions import Expressions, shape_of
-from purexport.fusion.rewriting import Site, tensor
+from purexport.fusion.rewriting import FusionSite, tensor
 
 _KINDS = {torch.float32, torch.float16}
 
 
-def rms_norm(site: Site) -> Sequence[Value] | None:
+def rms_norm(site: FusionSite) -> Sequence[AtenValue] | None:
     """weight * (x * rsqrt(mean(x ** 2, -1) + eps)), also without a weight, as aten::rms_norm.
 
     Casts to float32 and back lie between the parts: RMSNormalization computes in float32 too.
@@ -34,7 +34,7 @@ def rms_norm(site: Site) -> Sequence[Value] | None:
     return None
 
 
-def bare_rms_norm(site: Site) -> Sequence[Value] | None:
+def bare_rms_norm(site: FusionSite) -> Sequence[AtenValue] | None:
     """x * rsqrt(mean(x ** 2, -1) + eps) where no weight follows."""
     call = site.call
     if call.base != "aten::mul" or len(call.outputs) != 1:
@@ -43,7 +43,7 @@ def bare_rms_norm(site: Site) -> Sequence[Value] | None:
     return _written(site, found, None, call.outputs[0]) if found is not None else None
 
 
-def skip_norm(site: Site) -> Sequence[Value] | None:
+def skip_norm(site: FusionSite) -> Sequence[AtenValue] | None:
     """rms_norm(x + skip) or layer_norm(x + skip), as one operator that gives the sum too."""
     call, known = site.call, site.known
     if call.base not in ("aten::rms_norm", "aten::layer_norm") or len(call.args["normalized_shape"]) != 1:
@@ -74,7 +74,9 @@ def skip_norm(site: Site) -> Sequence[Value] | None:
     return [normal]
 
 
-def _written(site: Site, found: tuple[Value, float], weight: Value | None, result: Value) -> Sequence[Value]:
+def _written(
+    site: FusionSite, found: tuple[AtenValue, float], weight: AtenValue | None, result: AtenValue
+) -> Sequence[AtenValue]:
     x, eps = found
     width = (shape_of(x) or ())[-1]
     dtype = result.tensor.dtype
@@ -83,7 +85,7 @@ def _written(site: Site, found: tuple[Value, float], weight: Value | None, resul
     return site.write("aten::rms_norm", [result.tensor], input=same, normalized_shape=[width], weight=scale, eps=eps)
 
 
-def _as(site: Site, value: Value, dtype: torch.dtype) -> Value:
+def _as(site: FusionSite, value: AtenValue, dtype: torch.dtype) -> AtenValue:
     """The value in the dtype of the result: a model may have cast it between the parts, or only its weight."""
     if value.tensor.dtype == dtype:
         return value
@@ -91,7 +93,7 @@ def _as(site: Site, value: Value, dtype: torch.dtype) -> Value:
     return site.write("aten::to.dtype", [TensorType(dtype, shape_of(value))], self=value, dtype=dtype, **options)[0]
 
 
-def _scaled(known: Expressions, value: Any) -> tuple[Value, float] | None:
+def _scaled(known: Expressions, value: Any) -> tuple[AtenValue, float] | None:
     """(x, eps) where `value` is x * rsqrt(mean(x ** 2, -1) + eps)."""
     parts = known.operands(value, "aten::mul")
     for x, factor in (parts, parts[::-1]) if parts is not None else ():

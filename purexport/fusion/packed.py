@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purexport.aten.graph import TensorType, Value
+from purexport.aten.graph import AtenValue, TensorType
 from purexport.fusion.expressions import shape_of
-from purexport.fusion.rewriting import Site, tensor
+from purexport.fusion.rewriting import FusionSite, tensor
 
 
-def one_product(site: Site, parts: Sequence[Value], *, whole: bool) -> list[Value]:
+def one_product(site: FusionSite, parts: Sequence[AtenValue], *, whole: bool) -> list[AtenValue]:
     """The parts, computed by one product, where they are products of one input; otherwise as they are.
 
     They come as a single value, behind each other, where `whole` is asked for.

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import TensorType, Value
+from purexport.aten.graph import AtenValue, TensorType
 from purexport.fusion.expressions import Expressions, shape_of
 from purexport.fusion.masks import made_by_visible
-from purexport.fusion.rewriting import Site, tensor
+from purexport.fusion.rewriting import FusionSite, tensor
 
 _LOWEST = -1e4  # what is below hides a key; models write the lowest number of a type
 
 
-def fused_attention(site: Site) -> Sequence[Value] | None:
+def fused_attention(site: FusionSite) -> Sequence[AtenValue] | None:
     """aten::scaled_dot_product_attention, where it does not make a mask of its own."""
     call = site.call
     if call.target != "aten::scaled_dot_product_attention":
@@ -42,12 +42,12 @@ class _Scores:
     """What is under a softmax, from outside to inside."""
 
     scale: float = 1.0
-    factors: tuple[Value, Value] | None = None
-    added: list[Value] = field(default_factory=list)
-    seen: Value | None = None  # true where a key is visible
+    factors: tuple[AtenValue, AtenValue] | None = None
+    added: list[AtenValue] = field(default_factory=list)
+    seen: AtenValue | None = None  # true where a key is visible
 
 
-def written_attention(site: Site) -> Sequence[Value] | None:
+def written_attention(site: FusionSite) -> Sequence[AtenValue] | None:
     """softmax(q @ k^T * scale + bias + mask) @ v."""
     call, known = site.call, site.known
     factors = _factors(known, call.outputs[0]) if call.base in ("aten::matmul", "aten::bmm") else None
@@ -83,14 +83,14 @@ def written_attention(site: Site) -> Sequence[Value] | None:
     return site.write("aten::flatten.using_ints", [result], self=whole[0], start_dim=0, end_dim=1)
 
 
-def tensor_like(value: Value) -> TensorType:
+def tensor_like(value: AtenValue) -> TensorType:
     """The type of another tensor like this one."""
     return tensor(value, *(shape_of(value) or ()))
 
 
 def _attention(
-    site: Site, type_: TensorType, operands: Sequence[Value], scale: float, mask: Any, bias: Any = None
-) -> Sequence[Value]:
+    site: FusionSite, type_: TensorType, operands: Sequence[AtenValue], scale: float, mask: Any, bias: Any = None
+) -> Sequence[AtenValue]:
     query, key, value = operands
     return site.write(
         own.ATTENTION,
@@ -107,7 +107,7 @@ def _attention(
     )
 
 
-def _factors(known: Expressions, value: Any) -> tuple[Value, Value] | None:
+def _factors(known: Expressions, value: Any) -> tuple[AtenValue, AtenValue] | None:
     call = known.call(known.plain(value))
     if call is None or call.base not in ("aten::matmul", "aten::bmm"):
         return None
@@ -127,7 +127,7 @@ def _with_heads(known: Expressions, value: Any) -> Any:
     return source
 
 
-def _read(site: Site, value: Any, found: _Scores) -> bool:
+def _read(site: FusionSite, value: Any, found: _Scores) -> bool:
     """Take apart what is under the softmax, down to the product; False where it is something else."""
     known = site.known
     while True:
@@ -137,7 +137,7 @@ def _read(site: Site, value: Any, found: _Scores) -> bool:
             return False
         if call.base == "aten::add" and call.args["alpha"] == 1:
             one, other = call.args["self"], call.args["other"]
-            if not isinstance(one, Value) or not isinstance(other, Value):
+            if not isinstance(one, AtenValue) or not isinstance(other, AtenValue):
                 return False
             towards = [item for item in (one, other) if _leads_to_product(known, item)]
             if len(towards) != 1:
@@ -205,7 +205,7 @@ def _take_factors(known: Expressions, factors: tuple[Any, Any], found: _Scores) 
     return True
 
 
-def _four_axes(site: Site, value: Value, heads: Any) -> Value | None:
+def _four_axes(site: FusionSite, value: AtenValue, heads: Any) -> AtenValue | None:
     """What is added, with axes for batch and heads."""
     shape = shape_of(value)
     if shape is None or len(shape) in (4, 2, 1):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Arg, AtenGraph, Call, Input, Value
+from purexport.aten.graph import Arg, AtenGraph, AtenValue, Call, Input
 from purexport.aten.names import operator_of
 from purexport.aten.schema import number_parameters
 from purexport.errors import VerificationError
@@ -36,7 +36,7 @@ class Prover:
         self._given = given
         self._proven: set[Hashable] = set()
         self._known = Expressions(AtenGraph())
-        self._learnt: set[Value] = set()
+        self._learnt: set[AtenValue] = set()
 
     def look_at(self, graph: AtenGraph, known: Expressions) -> None:
         """The next row begins: these are the calls that it sees."""
@@ -52,7 +52,9 @@ class Prover:
             return given is None or given.is_floating_point()
         return item.kind == "parameter" or item.tensor is None or item.tensor.is_meta
 
-    def prove(self, row: str, call: Call, written: Sequence[Call], pairs: Sequence[tuple[Value, Value]]) -> str | None:
+    def prove(
+        self, row: str, call: Call, written: Sequence[Call], pairs: Sequence[tuple[AtenValue, AtenValue]]
+    ) -> str | None:
         """None where the new values of `pairs` are the old ones, otherwise why that cannot be found out.
 
         Raises VerificationError where they are not.
@@ -85,10 +87,10 @@ class Prover:
         return None
 
     def _signature(
-        self, written: Iterable[Call], pairs: Iterable[tuple[Value, Value]], cut: Iterable[Value]
+        self, written: Iterable[Call], pairs: Iterable[tuple[AtenValue, AtenValue]], cut: Iterable[AtenValue]
     ) -> Hashable:
         """What is equal for two sites with the same calls of values of the same types."""
-        numbers: dict[Value, int] = {}
+        numbers: dict[AtenValue, int] = {}
         signed: list[Hashable] = []
         ends = set(cut)
         inside = {value: call for call in written for value in call.outputs}
@@ -96,7 +98,7 @@ class Prover:
         def sign(arg: Arg) -> Hashable:
             if isinstance(arg, (list, tuple)):
                 return tuple(map(sign, arg))
-            if not isinstance(arg, Value):
+            if not isinstance(arg, AtenValue):
                 return repr(arg)
             if arg not in numbers:
                 call = inside.get(arg) or (None if arg in ends else self._known.call(arg))
@@ -126,12 +128,12 @@ def _mistake(row: str, call: Call, what: str) -> VerificationError:
 class _Values:
     """The tensors of values, random where they are learnt."""
 
-    def __init__(self, known: Expressions, given: Mapping[str, torch.Tensor], learnt: set[Value]) -> None:
+    def __init__(self, known: Expressions, given: Mapping[str, torch.Tensor], learnt: set[AtenValue]) -> None:
         self._known, self._given, self._learnt = known, given, learnt
-        self._found: dict[Value, Any] = {}
+        self._found: dict[AtenValue, Any] = {}
         self._generator = torch.Generator().manual_seed(0)
 
-    def give(self, value: Value) -> None:
+    def give(self, value: AtenValue) -> None:
         """Make the value one that others are computed of."""
         if value in self._learnt and _is_float(value):
             self._found[value] = self._random(value)
@@ -142,7 +144,7 @@ class _Values:
         """The tensor or number of an argument."""
         if isinstance(arg, (list, tuple)):
             return [self.of(item) for item in arg]
-        if not isinstance(arg, Value):
+        if not isinstance(arg, AtenValue):
             return arg
         if arg not in self._found:
             call = self._known.call(arg)
@@ -189,7 +191,7 @@ class _Values:
             return self._random(item.value)
         return self._given[item.name] if item.kind == "user" else item.tensor.detach()  # type: ignore[union-attr]
 
-    def _random(self, value: Value) -> torch.Tensor:
+    def _random(self, value: AtenValue) -> torch.Tensor:
         """Numbers of about 1, and weights whose products are of about 1, so that no softmax sees one key alone."""
         shape = shape_of(value)
         if shape is None or not all(isinstance(size, int) for size in shape) or not _is_float(value):
@@ -201,7 +203,7 @@ class _Values:
         return found.to(value.tensor.dtype)
 
 
-def _is_float(value: Value) -> bool:
+def _is_float(value: AtenValue) -> bool:
     return shape_of(value) is not None and value.tensor.dtype.is_floating_point
 
 

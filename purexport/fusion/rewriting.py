@@ -1,8 +1,8 @@
 """Rewriting a neutral graph by rows: each row looks at one call and returns what stands for its results.
 
-A row is a function of a `Site`.  It writes calls in front of the call that it looks at, and returns a value for each
-result of that call, or None where it does not apply.  Calls that nobody uses any more are taken
-out behind each row.
+A row is a function of a `FusionSite`.  It writes calls in front of the call that it looks at, and returns a value for
+each result of that call, or None where it does not apply.  Calls that nobody uses any more are taken out behind each
+row.
 
 Invariant: what a row replaces is computed by the new calls, from values that exist in front of the call.  A prover,
 where one is given, runs both (`proofs`).
@@ -20,11 +20,11 @@ from purexport.aten import own_operators as own
 from purexport.aten.graph import (
     Arg,
     AtenGraph,
+    AtenValue,
     Call,
     Dim,
     Input,
     TensorType,
-    Value,
     map_values,
     tensor_type,
     values_in,
@@ -33,7 +33,7 @@ from purexport.aten.graph import (
 from purexport.fusion.expressions import Expressions
 from purexport.fusion.proofs import Prover
 
-Row = Callable[["Site"], Sequence[Value] | None]
+Row = Callable[["FusionSite"], Sequence[AtenValue] | None]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Fused:
     attention: int = 0  # calls of attention in the end, whatever they became
 
 
-class Site:
+class FusionSite:
     """One call of a graph, as a row sees it."""
 
     def __init__(self, graph: AtenGraph, expressions: Expressions, call: Call, fused: Fused) -> None:
@@ -55,22 +55,22 @@ class Site:
         self.known = expressions
         self.call = call
         self.before: list[Call] = []
-        self.instead: dict[Value, Value] = {}  # of values that other calls make, for the outputs of the graph
-        self.behind: dict[Value, Value] = {}  # the same for the calls behind this one, and for the outputs
+        self.instead: dict[AtenValue, AtenValue] = {}  # of values that other calls make, for the outputs of the graph
+        self.behind: dict[AtenValue, AtenValue] = {}  # the same for the calls behind this one, and for the outputs
         self.fused = fused
 
-    def write(self, target: str, types: Iterable[TensorType], /, **args: Arg) -> list[Value]:
+    def write(self, target: str, types: Iterable[TensorType], /, **args: Arg) -> list[AtenValue]:
         """The results of a new call."""
-        outputs = [Value(type_) for type_ in types]
+        outputs = [AtenValue(type_) for type_ in types]
         self.before.append(Call(target, args, outputs, self.call.source))
         return list(outputs)
 
-    def constant(self, tensor: torch.Tensor, name: str) -> Value:
+    def constant(self, tensor: torch.Tensor, name: str) -> AtenValue:
         """A constant; the same one for the same tensor."""
         for item in self.known.inputs.values():
             if item.kind == "constant" and item.tensor is tensor:
                 return item.value
-        made = Value(tensor_type(tensor))
+        made = AtenValue(tensor_type(tensor))
         self.known.inputs[made] = Input(made, name, "constant", tensor)
         return made
 
@@ -99,19 +99,19 @@ def _rewritten_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | Non
     known = Expressions(graph)
     if prover is not None:
         prover.look_at(graph, known)
-    instead: dict[Value, Value] = {}
-    outputs: dict[Value, Value] = {}
-    behind: dict[Call, dict[Value, Value]] = {}  # by the call behind which they count
+    instead: dict[AtenValue, AtenValue] = {}
+    outputs: dict[AtenValue, AtenValue] = {}
+    behind: dict[Call, dict[AtenValue, AtenValue]] = {}  # by the call behind which they count
     calls: list[Call] = []
-    passed: dict[Value, Value] = {}
+    passed: dict[AtenValue, AtenValue] = {}
 
-    def current(value: Value) -> Value:
+    def current(value: AtenValue) -> AtenValue:
         while value in instead or value in passed:
             value = instead[value] if value in instead else passed[value]
         return value
 
     for call in graph.calls:
-        site = Site(graph, known, call, fused)
+        site = FusionSite(graph, known, call, fused)
         found = row(site)
         if found is not None:
             name = getattr(row, "__name__", "row")
@@ -132,7 +132,7 @@ def _rewritten_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | Non
     return replace(graph, inputs=list(known.inputs.values()), calls=_used(written, results), outputs=results)
 
 
-def _prove(prover: Prover, name: str, site: Site, found: Sequence[Value]) -> None:
+def _prove(prover: Prover, name: str, site: FusionSite, found: Sequence[AtenValue]) -> None:
     pairs = [*zip(site.call.outputs, found, strict=True), *site.instead.items(), *site.behind.items()]
     reason = prover.prove(name, site.call, site.before, pairs)
     if reason is None:
@@ -163,6 +163,6 @@ def _attention_in(graph: AtenGraph) -> int:
     return count
 
 
-def tensor(value: Value, *shape: Dim | Any) -> TensorType:
+def tensor(value: AtenValue, *shape: Dim | Any) -> TensorType:
     """The type of a tensor with the dtype of `value` and another shape."""
     return TensorType(value.tensor.dtype, tuple(shape))

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.aten.own_operators import ROTARY
 from purexport.fusion.expressions import Expressions, shape_of
-from purexport.fusion.rewriting import Site, tensor
+from purexport.fusion.rewriting import FusionSite, tensor
 
 _AXES = 4  # batch, heads, tokens, elements: what is turned, and of angles, has these axes
 
 
-def rotary(site: Site) -> Sequence[Value] | None:
+def rotary(site: FusionSite) -> Sequence[AtenValue] | None:
     """x * cos + (-b, a) * sin."""
     call, known = site.call, site.known
     terms = known.operands(call.outputs[0], "aten::add") if call.base == "aten::add" else None
@@ -39,7 +39,7 @@ def rotary(site: Site) -> Sequence[Value] | None:
     return None
 
 
-def split_rotary(site: Site) -> Sequence[Value] | None:
+def split_rotary(site: FusionSite) -> Sequence[AtenValue] | None:
     """(a * cos - b * sin, b * cos + a * sin)."""
     known = site.known
     parts = known.joined(site.call.outputs[0], -1) if site.call.base == "aten::cat" else None
@@ -60,7 +60,7 @@ def split_rotary(site: Site) -> Sequence[Value] | None:
     return None
 
 
-def partial_rotary(site: Site) -> Sequence[Value] | None:
+def partial_rotary(site: FusionSite) -> Sequence[AtenValue] | None:
     """A rotary embedding of the first elements, with the rest behind it."""
     known = site.known
     parts = known.joined(site.call.outputs[0], -1) if site.call.base == "aten::cat" else None
@@ -124,7 +124,7 @@ def _halves(known: Expressions, first: Any, second: Any) -> Any:
     return one[0] if (one[1:], two[1:]) == ((0, size // 2, 1), (size // 2, size, 1)) else None
 
 
-def _each_angle_once(site: Site, value: Any, x: Any, interleaved: bool) -> Value | None:
+def _each_angle_once(site: FusionSite, value: Any, x: Any, interleaved: bool) -> AtenValue | None:
     """`value` has each angle twice, in halves or next to each other; a value that has them once."""
     shape, wanted = shape_of(value), shape_of(x)
     if (

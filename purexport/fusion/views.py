@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.fusion.expressions import Expressions, shape_of
-from purexport.fusion.rewriting import Site
+from purexport.fusion.rewriting import FusionSite
 
 _VIEWS = frozenset({"aten::view", "aten::reshape", "aten::flatten"})
 
 
-def tokens_first(site: Site) -> Sequence[Value] | None:
+def tokens_first(site: FusionSite) -> Sequence[AtenValue] | None:
     """[batch, length, heads * size], taken apart into heads, their axis moved there and back, and joined again."""
     call, known = site.call, site.known
     if call.base not in _VIEWS:

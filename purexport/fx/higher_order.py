@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from purexport.aten.graph import Block, Call, ScalarType, Value
+from purexport.aten.graph import AtenValue, Block, Call, ScalarType
 from purexport.errors import ExportError
 
 if TYPE_CHECKING:
-    from purexport.fx.reader import Reader
+    from purexport.fx.reader import FxReader
 
 # The position of the body among the operands, and the position of the body's first operand.
 _WRAPPERS = {
@@ -32,7 +32,7 @@ _WRAPPERS = {
 }
 
 
-def read_higher_order(run: Reader, node: torch.fx.Node, args: list[Any]) -> Any:
+def read_higher_order(run: FxReader, node: torch.fx.Node, args: list[Any]) -> Any:
     """The results of `node` in the neutral graph: a list with one item per output.
 
     Raises ExportError for an operator that has no form as calls and blocks.
@@ -51,14 +51,14 @@ def read_higher_order(run: Reader, node: torch.fx.Node, args: list[Any]) -> Any:
 
 
 def _cond(
-    run: Reader,
+    run: FxReader,
     node: torch.fx.Node,
     condition: Any,
     then: torch.fx.GraphModule,
     other: torch.fx.GraphModule,
     operands: Sequence[Any],
 ) -> list[Any]:
-    if not isinstance(condition, Value):
+    if not isinstance(condition, AtenValue):
         taken = then if condition else other
         return run.body(taken, _bound(taken, operands))
     blocks = [_block(run, module, operands) for module in (then, other)]
@@ -66,7 +66,7 @@ def _cond(
 
 
 def _while_loop(
-    run: Reader,
+    run: FxReader,
     node: torch.fx.Node,
     condition: torch.fx.GraphModule,
     step: torch.fx.GraphModule,
@@ -78,13 +78,13 @@ def _while_loop(
     with _recording(run) as calls:
         results = run.body(step, _bound(step, [*inputs, *operands]))
         (again,) = run.body(condition, _bound(condition, [*results, *operands]))
-    block = Block(calls, [again, *results], [Value(ScalarType(int)), *inputs])
+    block = Block(calls, [again, *results], [AtenValue(ScalarType(int)), *inputs])
     args = {"most": None, "condition": first, "carried": list(carried)}
     return _emit(run, node, "prim::Loop", args, [block])
 
 
 def _scan(
-    run: Reader,
+    run: FxReader,
     node: torch.fx.Node,
     combine: torch.fx.GraphModule,
     init: Sequence[Any],
@@ -104,7 +104,7 @@ def _scan(
 
 
 def _map(
-    run: Reader, node: torch.fx.Node, function: torch.fx.GraphModule, rows: Sequence[Any], operands: Sequence[Any]
+    run: FxReader, node: torch.fx.Node, function: torch.fx.GraphModule, rows: Sequence[Any], operands: Sequence[Any]
 ) -> list[Any]:
     return _scan(run, node, function, [], rows, operands)
 
@@ -126,19 +126,19 @@ def _placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def _inputs(run: Reader, module: torch.fx.GraphModule, count: int) -> list[Value]:
+def _inputs(run: FxReader, module: torch.fx.GraphModule, count: int) -> list[AtenValue]:
     """New values for the first `count` placeholders, which change from one step to the next."""
-    return [Value(run.symbols.type(node.meta["val"])) for node in _placeholders(module)[:count]]
+    return [AtenValue(run.symbols.type(node.meta["val"])) for node in _placeholders(module)[:count]]
 
 
-def _block(run: Reader, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Block:
+def _block(run: FxReader, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Block:
     with _recording(run) as calls:
         outputs = run.body(module, _bound(module, operands))
     return Block(calls, outputs)
 
 
 @contextmanager
-def _recording(run: Reader) -> Iterator[list[Call]]:
+def _recording(run: FxReader) -> Iterator[list[Call]]:
     """Inside, the calls that are read go to a list of their own."""
     outer = run.graph.calls
     run.graph.calls = []
@@ -148,7 +148,7 @@ def _recording(run: Reader) -> Iterator[list[Call]]:
         run.graph.calls = outer
 
 
-def _emit(run: Reader, node: torch.fx.Node, target: str, args: dict[str, Any], blocks: list[Block]) -> list[Any]:
+def _emit(run: FxReader, node: torch.fx.Node, target: str, args: dict[str, Any], blocks: list[Block]) -> list[Any]:
     """Emit the call and return its results; where torch gives None, the outputs of the blocks are dropped."""
     recorded = list(node.meta["val"])
     kept = [place for place, item in enumerate(recorded) if item is not None]
@@ -156,6 +156,6 @@ def _emit(run: Reader, node: torch.fx.Node, target: str, args: dict[str, Any], b
         extra = len(block.outputs) - len(recorded)  # a loop's condition comes first
         outer = block.outputs[:extra]
         blocks[index] = replace(block, outputs=[*outer, *(block.outputs[extra + place] for place in kept)])
-    outputs = {place: Value(run.symbols.type(recorded[place])) for place in kept}
+    outputs = {place: AtenValue(run.symbols.type(recorded[place])) for place in kept}
     run.graph.calls.append(Call(target, args, list(outputs.values()), run.source(node), blocks))
     return [outputs.get(place) for place in range(len(recorded))]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from purexport.aten.graph import OWN_NAMESPACE, AtenGraph, Call, Frame, Input, Recording, ScalarType, Source, Value
+from purexport.aten.graph import OWN_NAMESPACE, AtenGraph, AtenValue, Call, Frame, Input, Recording, ScalarType, Source
 from purexport.aten.names import name_of
 from purexport.aten.schema import bind
 from purexport.errors import ExportError
@@ -73,10 +73,10 @@ def read_module(module: torch.fx.GraphModule, inputs: Sequence[Input], symbols: 
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     env = {node: item.value for node, item in zip(placeholders, inputs, strict=True)}
     graph = Recording(list(inputs))
-    return graph.graph(Reader(graph, symbols or Symbols({})).body(module, env))
+    return graph.graph(FxReader(graph, symbols or Symbols({})).body(module, env))
 
 
-class Reader:
+class FxReader:
     """Reads the graphs of a program, one after another, into `graph`."""
 
     def __init__(self, graph: Recording, symbols: Symbols) -> None:
@@ -148,7 +148,7 @@ class Reader:
                 f"round() to digits at {self.source(node)} has no form in ONNX; write it on tensors",
                 code="no-onnx-form",
             )
-        rounded = Value(ScalarType(float))
+        rounded = AtenValue(ScalarType(float))
         self.graph.calls.append(Call("aten::round.float", {"a": args[0]}, [rounded], self.source(node)))
         return self._emit(node, "aten::Int.Scalar", {"a": rounded})
 
@@ -172,7 +172,7 @@ class Reader:
     def _emit(self, node: torch.fx.Node, target: str, args: dict[str, Any]) -> Any:
         recorded = self._recorded(node)
         several = recorded if isinstance(recorded, tuple) else () if recorded is None else (recorded,)
-        outputs = [Value(self.symbols.type(item)) for item in several]
+        outputs = [AtenValue(self.symbols.type(item)) for item in several]
         self.graph.calls.append(Call(target, args, outputs, self.source(node)))
         return outputs if isinstance(recorded, tuple) else outputs[0] if outputs else None
 

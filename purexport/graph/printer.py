@@ -7,7 +7,7 @@
 
 The lines have the form of 2018.  The header with commas and the blocks under Loop and If have the form of 2020.
 Inputs, outputs and parameters have their names, and all other values have numbers.  A constant is a line before its
-first use, and so is an absent optional input.  `Origins` says which module a node comes from, because a file does not.
+first use, and so is an absent optional input.  `SourceFacts` says which module a node comes from; a file does not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_ELEMENTS = 10  # of a constant that is shown, as in torch
 
 
 @dataclass(frozen=True)
-class Origins:
+class SourceFacts:
     """Facts that a file lacks: the model's own initializers in order, and scope and source line by node name."""
 
     parameters: Sequence[str] = ()
@@ -41,14 +41,14 @@ class Origins:
     lines: Mapping[str, str] = field(default_factory=dict)
 
 
-def origins(graph: Graph, model: Any, parameters: Sequence[str], *, lines: bool) -> Origins:
+def origins(graph: Graph, model: Any, parameters: Sequence[str], *, lines: bool) -> SourceFacts:
     """The origins of a named graph; with `lines` also source lines, as the documents show them for scripts."""
     scope, scopes, places = _scopes(model), {}, {}
     for node in _all_nodes(graph):
         scopes[node.name] = scope(node.source.scope)
         if lines and node.source.line:
             places[node.name] = os.path.basename(node.source.line)
-    return Origins(list(parameters), scopes, places)
+    return SourceFacts(list(parameters), scopes, places)
 
 
 def _all_nodes(graph: Graph) -> Iterator[Any]:
@@ -83,7 +83,7 @@ def _function(model: Any) -> str:
     return str(name).rpartition(".")[2]
 
 
-def graph_text(model: ps.ModelProto, origins: Origins) -> str:
+def graph_text(model: ps.ModelProto, origins: SourceFacts) -> str:
     """The main graph of `model` as text, one line a node."""
     assert model.graph is not None
     return "\n".join([*_Printer(model.graph, origins).lines(), ""])
@@ -92,7 +92,7 @@ def graph_text(model: ps.ModelProto, origins: Origins) -> str:
 class _Printer:
     """Prints one graph; it knows the types of its values, and numbers the values without a name."""
 
-    def __init__(self, graph: ps.GraphProto, origins: Origins) -> None:
+    def __init__(self, graph: ps.GraphProto, origins: SourceFacts) -> None:
         self.graph = graph
         self.origins = origins
         self.types = _types(graph)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import proto_schema as ps
 from proto_schema.codec import decode
-from proto_schema.commit import Target, replacing
+from proto_schema.commit import OutputFile, replacing
 from proto_schema.copying import by_kernel
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
@@ -29,7 +29,7 @@ from proto_schema.payload import Stamp, changed, nbytes, stamp_of
 from proto_schema.sniff import what_it_is
 from proto_schema.wire import MAX_LENGTH
 from purexport.inspect.elements import Bytes
-from purexport.inspect.orders import Change, Edits, Plan
+from purexport.inspect.orders import Change, EditPlan, Edits
 from purexport.inspect.rewrite import piece_bytes
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -90,13 +90,13 @@ def edit(
         return _edited(name, place, in_place, edits, append, file)
 
 
-def _edited(name: str, place: str, in_place: bool, edits: Edits, append: bool, file: Target | None) -> Edited:
+def _edited(name: str, place: str, in_place: bool, edits: Edits, append: bool, file: OutputFile | None) -> Edited:
     """The edit, written to `file` unless that is None."""
     source = Bytes(name)
     model = _decoded(source)
     _refuse_target(place, in_place)
     untouched = _data_files(model, name, place)
-    plan = Plan(source, model, edits, append)
+    plan = EditPlan(source, model, edits, append)
     notes = _version_notes(model, edits)
     if append:
         return _appended(plan, notes, untouched, file is None)
@@ -115,7 +115,7 @@ def _edited(name: str, place: str, in_place: bool, edits: Edits, append: bool, f
 # Appending ------------------------------------------------------------------------------------------------------------
 
 
-def _appended(plan: Plan, notes: list[str], untouched: list[str], dry_run: bool) -> Edited:
+def _appended(plan: EditPlan, notes: list[str], untouched: list[str], dry_run: bool) -> Edited:
     record = plan.record()
     path, size = plan.source.name, plan.source.size
     if size + len(record) > MAX_LENGTH:

@@ -74,7 +74,7 @@ class Change:
     places: Mapping[str, int] = field(default_factory=dict)
 
 
-class Plan:
+class EditPlan:
     """The edits of one model, checked against it; `changes` lists what they change."""
 
     def __init__(self, source: Bytes, model: ModelProto, edits: Edits, append: bool = False) -> None:
@@ -307,4 +307,4 @@ def _close(name: str, known: Iterable[str]) -> str:
     return f"; there is {', '.join(map(ascii, close))}" if close else "; there is none at all"
 
 
-__all__ = ["MODEL_FIELDS", "Change", "Edits", "Plan"]
+__all__ = ["MODEL_FIELDS", "Change", "EditPlan", "Edits"]

@@ -26,7 +26,7 @@ _STEP = re.compile(
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """One step of a path; None for each part that it does not have."""
 
     text: str
@@ -36,7 +36,7 @@ class Step:
     which: int | None
 
 
-def parse(path: str) -> list[Step]:
+def parse(path: str) -> list[PathStep]:
     """The steps of a path. ValueError says at which character it is wrong."""
     steps = []
     at = 0
@@ -50,7 +50,7 @@ def parse(path: str) -> list[Step]:
         if match is None or not whole:
             raise ValueError(f'no path: {path!r} at character {at + 1}; write it as graph.node[3].attribute["pads"]')
         index, which = (int(match[group]) if match[group] else None for group in ("index", "which"))
-        steps.append(Step(match[0].rstrip("."), match["name"], index, name, which))
+        steps.append(PathStep(match[0].rstrip("."), match["name"], index, name, which))
         at = match.end()
     return steps
 
@@ -73,7 +73,7 @@ def find(source: Bytes, path: str) -> list[Element]:
     return found
 
 
-def _expect_field(message: type[Message] | None, step: Step, so_far: str) -> None:
+def _expect_field(message: type[Message] | None, step: PathStep, so_far: str) -> None:
     if message is None:
         raise ValueError(f"{so_far} is not a message and has no field {step.name!r}")
     if step.name[0] not in "*?" and field_of(message, step.name) is None:
@@ -81,7 +81,7 @@ def _expect_field(message: type[Message] | None, step: Step, so_far: str) -> Non
         raise ValueError(f"{message.__qualname__} has no field {step.name!r}; it has {names}")
 
 
-def _what_is(source: Bytes, parents: list[Element], step: Step) -> str:
+def _what_is(source: Bytes, parents: list[Element], step: PathStep) -> str:
     if len(parents) != 1 or (step.index is None and step.key is None):
         return ""
     there = list(_expanded(source, parents[0], step))
@@ -90,7 +90,7 @@ def _what_is(source: Bytes, parents: list[Element], step: Step) -> str:
     return f"; it has {len(there)} of them{', as ' if close else ''}{', '.join(map(ascii, close))}"
 
 
-def _matches(source: Bytes, parent: Element, step: Step) -> list[Element]:
+def _matches(source: Bytes, parent: Element, step: PathStep) -> list[Element]:
     if step.which is not None:
         return [child for child in source.children(parent) if child.step == step.text]
     named = _expanded(source, parent, step)
@@ -104,7 +104,7 @@ def _matches(source: Bytes, parent: Element, step: Step) -> list[Element]:
     return next(([child] for at, child in enumerate(named) if at == step.index), [])
 
 
-def _expanded(source: Bytes, parent: Element, step: Step) -> Iterator[Element]:
+def _expanded(source: Bytes, parent: Element, step: PathStep) -> Iterator[Element]:
     """The children of the step's name; packed numbers one by one if the step has an index."""
     at = 0
     for child in source.children(parent):

@@ -9,7 +9,7 @@ import torch
 
 from purexport.errors import VerificationError
 from purexport.language.last import last_shown
-from purexport.language.parts import Part
+from purexport.language.parts import GraphPart
 from purexport.language.step import Decoder, positions_in
 from purexport.runtime.sessions import run
 from purexport.runtime.verification import TOLERANCES
@@ -25,7 +25,7 @@ class Written:
     `held` are the sizes of axes that the file takes at one size only.
     """
 
-    def __init__(self, part: Part, session: Any) -> None:
+    def __init__(self, part: GraphPart, session: Any) -> None:
         self._part = part
         self._session = session
         inputs = {item.name: item.shape for item in session.get_inputs()}

@@ -22,7 +22,7 @@ from purexport.errors import ExportError
 from purexport.language.checked import STEPS, Written, bound_of, compared
 from purexport.language.examples import ports_of
 from purexport.language.library import cache_argument, cache_of, library
-from purexport.language.parts import BATCH, Part, Port, layers_of
+from purexport.language.parts import BATCH, GraphPart, Port, layers_of
 from purexport.language.step import called
 from purexport.language.tasks import generates
 
@@ -67,7 +67,7 @@ def _stepped(model: Any, encoded: Any, ids: Tensor, cache: Any, mask: Tensor | N
     return model(encoder_outputs=encoded, decoder_input_ids=ids, use_cache=True, **given)
 
 
-class Decode(nn.Module):
+class EncoderDecoderStep(nn.Module):
     """One step of the decoder."""
 
     def __init__(self, model: nn.Module, encoded: Any, masked: bool, width: int, last_logits: bool) -> None:
@@ -104,7 +104,7 @@ def _held(cache: Any) -> list[Tensor]:
     return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
 
 
-def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[Part]:
+def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[GraphPart]:
     """The graphs of a model; `inputs` is what a processor made, without the decoder's.
 
     Raises ExportError for a model that does not keep keys and values of self- and cross-attention for each layer, or
@@ -154,7 +154,7 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
     hidden = encoded.last_hidden_state
     length = _label(ports, sizes, hidden.shape[1])
     sizes |= {length: hidden.shape[1]} if isinstance(length, str) else {}
-    encoder = Part(
+    encoder = GraphPart(
         ENCODER,
         Encode(model, [port.name for port in ports]).eval(),
         ports,
@@ -169,9 +169,9 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
             for part, width in (("key", size), ("value", value_size)):
                 name = f"past_key_values.{layer}.{kind}.{part}"
                 decoder_inputs.append(Port(name, (BATCH, heads, at, width), hidden.dtype))
-    decoder = Part(
+    decoder = GraphPart(
         DECODER,
-        Decode(model, type(encoded), bool(masks), hidden.shape[-1], last_logits).eval(),
+        EncoderDecoderStep(model, type(encoded), bool(masks), hidden.shape[-1], last_logits).eval(),
         decoder_inputs,
         ["logits", *layers_of("present", len(own), "decoder.")],
         sizes,
@@ -179,12 +179,12 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
     return [encoder, decoder if count == 1 or _hides_later(decoder) else _single(decoder)]
 
 
-def _single(decoder: Part) -> Part:
+def _single(decoder: GraphPart) -> GraphPart:
     ids, *rest = decoder.inputs
     return replace(decoder, inputs=[replace(ids, shape=(BATCH, 1)), *rest])
 
 
-def _hides_later(decoder: Part) -> bool:
+def _hides_later(decoder: GraphPart) -> bool:
     """Whether a token's logits stay as they are where those behind it are others.
 
     Some models leave their causal mask away as soon as they are given a cache, because `generate` then gives them one
@@ -237,7 +237,7 @@ def _shapes(model: Any, result: Any, name: str, sizes: Mapping[str, int]) -> lis
     return found
 
 
-def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps: int = STEPS) -> float:
+def check(model: Any, parts: Sequence[GraphPart], runs: Mapping[str, Written], steps: int = STEPS) -> float:
     """The largest difference of a logit, relative to the largest one of its step, over a start and `steps` tokens.
 
     The batch and the lengths are not those of the export, and rows have padding behind them where the model takes a

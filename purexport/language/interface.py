@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from purexport.errors import ExportError
 from purexport.language.examples import layouts_of, varying
 from purexport.language.library import computed_anew
-from purexport.language.parts import BATCH, Part, Port
+from purexport.language.parts import BATCH, GraphPart, Port
 from purexport.language.step import called
 from purexport.language.tasks import CHOICES, FEATURES, Task, is_decoder
 
@@ -69,7 +69,7 @@ class Hiding(Port):
 
 
 @dataclass(frozen=True)
-class Ended(Port):
+class EndedTokens(Port):
     """Tokens of texts that end with the token `end`, which is nowhere else in them."""
 
     end: int = 0
@@ -93,7 +93,7 @@ class Grids(Port):
         return torch.full((sizes[BATCH], 2), math.isqrt(sizes[self.within]), dtype=self.dtype)
 
 
-class Call(nn.Module):
+class TaskModule(nn.Module):
     """A model with tensors in and out."""
 
     def __init__(
@@ -103,9 +103,9 @@ class Call(nn.Module):
         self.model = model
         self._names, self._outputs, self._fixed = list(names), list(outputs), dict(fixed)
 
-    def over(self, model: nn.Module) -> Call:
+    def over(self, model: nn.Module) -> TaskModule:
         """The same of a model with other weights."""
-        return Call(model, self._names, self._outputs, self._fixed)
+        return TaskModule(model, self._names, self._outputs, self._fixed)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The outputs in order."""
@@ -116,7 +116,7 @@ class Call(nn.Module):
 
 def part_of(
     model: Any, task: Task, named: Sequence[str] | None = None, inputs: Mapping[str, Tensor] | None = None
-) -> Part:
+) -> GraphPart:
     """The graph of a model for a task.
 
     `named` are the inputs that the tokenizer of a folder gives, where it says; `inputs` is what a processor made of an
@@ -149,8 +149,8 @@ def part_of(
         )
     outputs = _outputs(results[-1], task, model)
     ports = varying(ports, sizes, runs)
-    call = Call(model, [port.name for port in ports], outputs, fixed).eval()
-    return Part(FILE, call, ports, outputs, sizes)
+    call = TaskModule(model, [port.name for port in ports], outputs, fixed).eval()
+    return GraphPart(FILE, call, ports, outputs, sizes)
 
 
 def _takes_any(taken: Mapping[str, inspect.Parameter]) -> bool:
@@ -227,7 +227,7 @@ def _of_text(model: Any, task: Task, taken: Mapping[str, Any], named: Sequence[s
     }
     end = getattr(config, "eos_token_id", None)
     if getattr(config, "is_encoder_decoder", False) and isinstance(end, int):  # its heads look for that token
-        known["input_ids"] = Ended("input_ids", tokens, torch.int64, words, end=end)
+        known["input_ids"] = EndedTokens("input_ids", tokens, torch.int64, words, end=end)
     kind = getattr(config, "model_type", "")
     without = {name for name, kinds in _ABSENT.items() if kind in kinds}
     if types in (0, 1) or (named is not None and _TYPES not in named):

@@ -49,7 +49,7 @@ class Port:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class GraphPart:
     """A graph: its file, what computes it, and its inputs and outputs in order.
 
     `sizes` are those of the example, by the names of axes.

@@ -40,8 +40,8 @@ from purexport.language.folder import (
     write_files,
 )
 from purexport.language.interface import OTHERS, part_of
-from purexport.language.parts import BATCH, Part
-from purexport.language.quantized import Quantized, quantization_for, quantized
+from purexport.language.parts import BATCH, GraphPart
+from purexport.language.quantized import QuantizedModel, quantization_for, quantized
 from purexport.language.tasks import AUTO_CLASSES, Task, class_for, task_for, task_named
 from purexport.options import DEFAULT_OPSET, Options
 from purexport.pipeline import made
@@ -213,13 +213,13 @@ def _task_of(model: Any, asked: Task | None) -> Task:
     return task_for(type(model), config, asked)
 
 
-def _with_values(part: Part, source: ModelFolder | None, dtype: torch.dtype | None) -> Any:
+def _with_values(part: GraphPart, source: ModelFolder | None, dtype: torch.dtype | None) -> Any:
     """What the file is compared with: the module with the weights of the folder as transformers loads them."""
-    module: Any = part.module  # `interface.Call`
+    module: Any = part.module  # `interface.TaskModule`
     return module if source is None else module.over(loaded(source, dtype))
 
 
-def _exported(part: Part, options: Options) -> ONNXProgram:
+def _exported(part: GraphPart, options: Options) -> ONNXProgram:
     """The program of a graph, of any number of examples even where the model computes with a size of one of them.
 
     A trace comes first, also of a model without values; torch.export is asked where a trace fails, or where it takes
@@ -251,7 +251,9 @@ def _takes_any_batch(program: ONNXProgram) -> bool:
     return any(BATCH in shape for _, shape in _shapes(program.model_proto.graph.input))
 
 
-def _report(program: ONNXProgram, part: Part, task: Task, name: str, target: str, opset: int) -> PretrainedModelReport:
+def _report(
+    program: ONNXProgram, part: GraphPart, task: Task, name: str, target: str, opset: int
+) -> PretrainedModelReport:
     graph = program.model_proto.graph
     inputs, outputs = (dict(_shapes(ports)) for ports in (graph.input, graph.output))
     return PretrainedModelReport(task.name, name, target, opset, inputs, outputs, dict(nodes_of(program)))
@@ -265,7 +267,7 @@ def _shapes(ports: Sequence[ps.ValueInfoProto]) -> Iterator[tuple[str, list[int 
 
 
 def _verified(
-    program: ONNXProgram, part: Part, module: Any, fewer: Quantized | None
+    program: ONNXProgram, part: GraphPart, module: Any, fewer: QuantizedModel | None
 ) -> tuple[float, list[dict[str, int]]]:
     """The largest difference, relative to the largest number of an output, and the sizes that were tried.
 
@@ -292,7 +294,7 @@ def _verified(
     return worst, rows
 
 
-def _sizes(part: Part, taken: Mapping[str, Sequence[int | str]], module: Any) -> Iterator[dict[str, int]]:
+def _sizes(part: GraphPart, taken: Mapping[str, Sequence[int | str]], module: Any) -> Iterator[dict[str, int]]:
     """The sizes of the example by the names of axes, and others that the model runs at."""
     names = [size for port in part.inputs for size in taken.get(port.name, ()) if isinstance(size, str)]
     names = [name for name in dict.fromkeys(names) if name in part.sizes]
@@ -330,7 +332,7 @@ def _difference(name: str, mine: Tensor, theirs: Tensor, bounds: Any, where: str
     return difference
 
 
-def _check_codes(fewer: Quantized, feed: dict[str, Tensor], names: Sequence[str], bounds: Any, where: str) -> None:
+def _check_codes(fewer: QuantizedModel, feed: dict[str, Tensor], names: Sequence[str], bounds: Any, where: str) -> None:
     """Raise VerificationError where the quantized file is not one of floats that are rounded alike."""
     meant = dequantized(fewer.before, fewer.asked.scheme, target=fewer.asked.target)
     with Sessions() as rounded, Sessions() as codes:

@@ -37,7 +37,7 @@ def quantization_for(asked: Any, target: str) -> Quantization | None:
 
 
 @dataclass
-class Quantized:
+class QuantizedModel:
     """What was asked, and the model before and after."""
 
     asked: Quantization
@@ -77,11 +77,11 @@ class Quantized:
         return self.asked.scheme.kind.bits == 2 and any(node.op_type == "QMoE" for node in nodes)
 
 
-def quantized(program: ONNXProgram, asked: Quantization, opset_version: int | None) -> Quantized:
+def quantized(program: ONNXProgram, asked: Quantization, opset_version: int | None) -> QuantizedModel:
     """Gives the program its weights in fewer bits.  Raises ExportError for what cannot be done."""
     before = program.model_proto
     quantize_weights(program, asked, opset_version)
-    return Quantized(asked, before, program.model_proto)
+    return QuantizedModel(asked, before, program.model_proto)
 
 
 class _Alike:

@@ -20,7 +20,7 @@ from purexport.language import encoder_decoder, state, vision
 from purexport.language.checked import Written
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import refuse_others, write_files
-from purexport.language.parts import Part
+from purexport.language.parts import GraphPart
 from purexport.options import Options
 from purexport.progress import FOLDER_STAGES, Progress
 from purexport.runtime.sessions import session_of
@@ -34,9 +34,9 @@ class Graphs:
     `others` are what is tried where the model holds an axis of `parts`.
     """
 
-    parts: Sequence[Part]
-    compare: Callable[[Any, Sequence[Part], Mapping[str, Written]], float]
-    others: Sequence[Part] = ()
+    parts: Sequence[GraphPart]
+    compare: Callable[[Any, Sequence[GraphPart], Mapping[str, Written]], float]
+    others: Sequence[GraphPart] = ()
 
 
 def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> Graphs | None:
@@ -107,7 +107,7 @@ def check_graphs(model: Any, graphs: Graphs, place: Path) -> float:
 
 def programs_of(
     model: Any,
-    parts: Sequence[Part],
+    parts: Sequence[GraphPart],
     options: Options,
     target: str,
     positions: int | None = None,

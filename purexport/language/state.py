@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from purexport.language.checked import PROMPT, STEPS, Written, bound_of, compared
 from purexport.language.library import cache_argument, library
-from purexport.language.parts import BATCH, SIZES, Part, Port
+from purexport.language.parts import BATCH, SIZES, GraphPart, Port
 from purexport.language.step import called
 from purexport.torch_patches.calls import operators_handed_to
 
@@ -33,7 +33,7 @@ _LENGTHS = (7, 1031)  # more than the chunks that models cut a text into
 
 
 @dataclass(frozen=True)
-class Slot:
+class CacheSlot:
     """One tensor of a cache: the layer, the attribute of the layer that holds it, and its place in there or None."""
 
     layer: int
@@ -60,10 +60,10 @@ class Slot:
         return found
 
 
-class Step(nn.Module):
+class StateStep(nn.Module):
     """A decoder with its state as tensors."""
 
-    def __init__(self, model: nn.Module, slots: Sequence[Slot], takes: Sequence[str], last_logits: bool) -> None:
+    def __init__(self, model: nn.Module, slots: Sequence[CacheSlot], takes: Sequence[str], last_logits: bool) -> None:
         super().__init__()
         self.model = model
         self._slots = list(slots)
@@ -95,7 +95,7 @@ def _empty(model: Any) -> Any:
     return cache
 
 
-def _fill(cache: Any, slots: Sequence[Slot], tensors: Sequence[Tensor]) -> None:
+def _fill(cache: Any, slots: Sequence[CacheSlot], tensors: Sequence[Tensor]) -> None:
     """Put copies of tensors into an empty cache: the model writes into its state."""
     keys: dict[int, Tensor] = {}
     for slot, tensor in zip(slots, tensors, strict=True):
@@ -114,7 +114,7 @@ def _fill(cache: Any, slots: Sequence[Slot], tensors: Sequence[Tensor]) -> None:
             layer.conv_kernel_size[slot.place] = tensor.shape[-1]
 
 
-def slots_of(model: Any) -> list[Slot]:
+def slots_of(model: Any) -> list[CacheSlot]:
     """What a model keeps, where that is not keys and values alone; nothing for other models."""
     caches = library("cache_utils")
     try:
@@ -137,15 +137,15 @@ def slots_of(model: Any) -> list[Slot]:
             held = getattr(layer, attribute, None)
             if held is not None:
                 heads, width = held.shape[1], held.shape[3]
-                found.append(Slot(number, attribute, None, (BATCH, heads, _PAST, width), held.dtype))
+                found.append(CacheSlot(number, attribute, None, (BATCH, heads, _PAST, width), held.dtype))
         for attribute in ("conv_states", "recurrent_states"):
             for place, held in getattr(layer, attribute, {}).items():
                 if held is not None:
-                    found.append(Slot(number, attribute, place, (BATCH, *held.shape[1:]), held.dtype))
+                    found.append(CacheSlot(number, attribute, place, (BATCH, *held.shape[1:]), held.dtype))
     return found
 
 
-def takes_any_length(model: Any, slots: Sequence[Slot]) -> bool:
+def takes_any_length(model: Any, slots: Sequence[CacheSlot]) -> bool:
     """Whether the model goes on from a state with the same calls, however many tokens it is given.
 
     Otherwise there is a loop over tokens or over chunks of them, which a trace would write out for one length.
@@ -176,7 +176,9 @@ def takes_any_length(model: Any, slots: Sequence[Slot]) -> bool:
     return counts[0] == counts[1]
 
 
-def parts_of(model: Any, slots: Sequence[Slot], last_logits: bool = False, single: bool = False) -> list[Part]:
+def parts_of(
+    model: Any, slots: Sequence[CacheSlot], last_logits: bool = False, single: bool = False
+) -> list[GraphPart]:
     """The graph of a model with these slots; a `single` one takes one token at a time."""
     taken = inspect.signature(model.forward).parameters
     new = 1 if single else _NEW
@@ -190,11 +192,11 @@ def parts_of(model: Any, slots: Sequence[Slot], last_logits: bool = False, singl
     inputs += [Port(f"past_key_values.{slot.name}", slot.shape, slot.dtype) for slot in slots]
     outputs = ["logits", *(f"present.{slot.name}" for slot in slots)]
     sizes = SIZES | ({_WHOLE: SIZES[_PAST] + 1} if single else {})
-    return [Part(FILE, Step(model, slots, takes, last_logits).eval(), inputs, outputs, sizes)]
+    return [GraphPart(FILE, StateStep(model, slots, takes, last_logits).eval(), inputs, outputs, sizes)]
 
 
 def check(
-    model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps: int = STEPS, prompt: int = PROMPT
+    model: Any, parts: Sequence[GraphPart], runs: Mapping[str, Written], steps: int = STEPS, prompt: int = PROMPT
 ) -> float:
     """The largest difference of a logit, relative to the largest one of its step, over a prompt and `steps` tokens.
 

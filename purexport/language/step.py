@@ -35,7 +35,7 @@ Tensor = torch.Tensor
 BATCH, SEQ, PAST = 2, 7, 11
 
 
-class Step(torch.nn.Module):
+class DecoderStep(torch.nn.Module):
     """A decoder of transformers with a cache of keys and values, called with and returning tensors only."""
 
     def __init__(self, model: torch.nn.Module, takes_positions: bool, last_logits: bool) -> None:
@@ -87,7 +87,7 @@ class Decoder:
     takes_positions: bool
     dtype: torch.dtype
     vocabulary: int
-    whole: Step
+    whole: DecoderStep
 
     sides: ClassVar[Sequence[str]] = ("left", "right")  # of a row, where padding may be
     keeps: ClassVar[bool] = True  # what was computed before is in a cache
@@ -202,7 +202,7 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
         )
     takes = "position_ids" in inspect.signature(model.forward).parameters
     shapes = [(-1, tensor.shape[1], -2, tensor.shape[3]) for tensor in tensors]
-    step, whole = (Step(model, takes, last).eval() for last in (last_logits, False))
+    step, whole = (DecoderStep(model, takes, last).eval() for last in (last_logits, False))
     return Decoder(step, shapes, takes, tensors[0].dtype, result.logits.shape[-1], whole)
 
 

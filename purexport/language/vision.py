@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from purexport.errors import ExportError
 from purexport.language.checked import STEPS, Written, bound_of, compared
 from purexport.language.library import cache_argument, library
-from purexport.language.parts import BATCH, SIZES, Part, Port, layers_of
+from purexport.language.parts import BATCH, SIZES, GraphPart, Port, layers_of
 from purexport.language.step import called, growing_cache
 
 VISION, EMBEDDING, DECODER = "vision.onnx", "embedding.onnx", "decoder.onnx"
@@ -122,7 +122,7 @@ class Embed(nn.Module):
         return torch.where(here.unsqueeze(-1), rows[places], embedded)
 
 
-class Decode(nn.Module):
+class EmbeddingsStep(nn.Module):
     """One step of the decoder, from embeddings."""
 
     def __init__(self, model: nn.Module, names: Sequence[str], last_logits: bool) -> None:
@@ -186,7 +186,7 @@ def _pictures_of(model: Any, given: Mapping[str, Tensor] | None) -> Iterator[lis
         yield from ([pixels, *extra] for extra in ((more, []) if more else ([],)))
 
 
-def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[Part]:
+def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[GraphPart]:
     """The graphs of a model; `inputs` is what a processor made of one picture.
 
     Raises ExportError for a model that does not run, or whose decoder is given more than the graphs hand on.
@@ -242,11 +242,11 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
         Port("input_ids", (BATCH, _NEW), torch.int64, words),
         Port("image_features", (_FEATURES, width), dtype),
     ]
-    decoder = Decode(model, [port.name for port in given], last_logits).eval()
+    decoder = EmbeddingsStep(model, [port.name for port in given], last_logits).eval()
     return [
-        Part(VISION, See(model, ports, source).eval(), pixels, ["image_features"], sizes),
-        Part(EMBEDDING, Embed(model, token).eval(), embedding, ["inputs_embeds"], sizes),
-        Part(DECODER, decoder, [*given, *past], ["logits", *layers_of("present", len(shapes), "")], sizes),
+        GraphPart(VISION, See(model, ports, source).eval(), pixels, ["image_features"], sizes),
+        GraphPart(EMBEDDING, Embed(model, token).eval(), embedding, ["inputs_embeds"], sizes),
+        GraphPart(DECODER, decoder, [*given, *past], ["logits", *layers_of("present", len(shapes), "")], sizes),
     ]
 
 
@@ -305,7 +305,7 @@ def _heard(model: Any, given: Mapping[str, Tensor]) -> tuple[dict[str, Any], Any
     return heard[0], cache
 
 
-def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps: int = STEPS) -> float:
+def check(model: Any, parts: Sequence[GraphPart], runs: Mapping[str, Written], steps: int = STEPS) -> float:
     """The largest difference of a logit, relative to the largest one of its step, over a prompt and `steps` tokens.
 
     The prompt is a text with a picture.  torch gets the picture and all tokens anew at each step, without a cache.

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from purexport import dtypes
-from purexport.aten.graph import Block, Dim, ScalarType, SequenceType, TensorType, Type
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenValue, Block, Dim, ScalarType, SequenceType, TensorType, Type
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.state import LowerCalls, State
+from purexport.lowering.state import LowerCalls, LoweringState
 from purexport.lowering.support.pairs import Pair, from_interleaved, part_code, to_interleaved
 from purexport.lowering.tensor import sequence
 
 _NUMBERS = {int: dtypes.INT64, float: dtypes.DOUBLE, bool: dtypes.BOOL}
 
 
-def add_input(state: State, op: Emitter, value: AtenValue, name: str) -> None:
+def add_input(state: LoweringState, op: Emitter, value: AtenValue, name: str) -> None:
     """One more input of the body that `op` writes, which stands for `value`."""
     type_ = state.type(value)
     made = typed(Value(name=name), type_)
@@ -39,7 +38,7 @@ def from_border(op: Emitter, value: Value, type_: Type) -> Value | Pair:
     return from_interleaved(op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
 
 
-def fill(state: State, op: Emitter, block: Block, types: Sequence[Type], lower_calls: LowerCalls) -> None:
+def fill(state: LoweringState, op: Emitter, block: Block, types: Sequence[Type], lower_calls: LowerCalls) -> None:
     """The block's calls, and its outputs in the types that the node promises; without outputs where a call failed."""
     before, body = len(state.gaps), op.graph
     op = lower_calls(op, block.calls, block.outputs)

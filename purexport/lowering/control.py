@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from purexport import dtypes
-from purexport.aten.graph import Block, Call, ScalarType, SequenceType, TensorType, Type
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenValue, Block, Call, ScalarType, SequenceType, TensorType, Type
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.blocks import add_input, fill, from_border, to_border, typed
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.versions import first_with_sequences
-from purexport.lowering.state import LowerCalls, State
+from purexport.lowering.state import LowerCalls, LoweringState
 from purexport.lowering.support.pairs import Pair, to_interleaved
 
 
-def lower_control(state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls) -> None:
+def lower_control(
+    state: LoweringState, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
+) -> None:
     """Lower a call with blocks; gaps inside are noted in `state` as anywhere."""
     before = len(state.gaps)
     _refuse_sequences(op, call)
@@ -41,7 +42,7 @@ def _refuse_sequences(op: Emitter, call: Call) -> None:
 
 
 def _branch(
-    state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
+    state: LoweringState, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
     types = [state.type(value) for value in call.outputs]
     if not op.means_today("If") and _shapes_differ(state, call):
@@ -54,18 +55,18 @@ def _branch(
     return op.multi("If", condition, outputs=len(types), then_branch=yes, else_branch=no)
 
 
-def _shapes_differ(state: State, call: Call) -> bool:
+def _shapes_differ(state: LoweringState, call: Call) -> bool:
     """True where two branches give tensors of shapes that are not the same by what is known of them."""
     pairs = zip(*[[_type_of(state, item) for item in block.outputs] for block in call.blocks], strict=True)
     return any(isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape != b.shape for a, b in pairs)
 
 
-def _type_of(state: State, item: Any) -> Type | None:
+def _type_of(state: LoweringState, item: Any) -> Type | None:
     return state.type(item) if isinstance(item, AtenValue) else None
 
 
 def _loop(
-    state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
+    state: LoweringState, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
     (block,) = call.blocks
     types = [state.type(value) for value in call.outputs]
@@ -78,7 +79,7 @@ def _loop(
     return op.multi("Loop", most, condition, *start, outputs=len(types), body=inside.graph)
 
 
-def _begin(state: State, inside: Emitter, inputs: Sequence[AtenValue]) -> None:
+def _begin(state: LoweringState, inside: Emitter, inputs: Sequence[AtenValue]) -> None:
     """The inputs of the body of a Loop: the step, the condition, and the carried values."""
     step, *carried = inputs
     add_input(state, inside, step, "step")
@@ -88,7 +89,7 @@ def _begin(state: State, inside: Emitter, inputs: Sequence[AtenValue]) -> None:
 
 
 def _scan(
-    state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
+    state: LoweringState, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
     (block,) = call.blocks
     types = [state.type(value) for value in call.outputs]
@@ -105,7 +106,7 @@ def _scan(
 
 
 def _steps(
-    state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
+    state: LoweringState, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls
 ) -> Sequence[Value]:
     """A scan without rows is a Loop of ONNX, whose Scan takes no step at least in ONNX Runtime."""
     (block,) = call.blocks

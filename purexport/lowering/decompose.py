@@ -18,7 +18,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from proto_schema.sizes import Dim, evaluated
-from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Type, Value, map_values, with_values
+from purexport.aten.graph import AtenGraph, AtenValue, Call, Input, ListType, TensorType, Type, map_values, with_values
 from purexport.aten.names import operator_of
 from purexport.errors import ExportError
 from purexport.functionalize.graph import functionalize
@@ -30,20 +30,20 @@ from purexport.shapes.symbols import Symbols
 _FAILURES = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError, ExportError)
 
 
-def expand(call: Call, type_of: Callable[[Value], Type]) -> AtenGraph | None:
+def expand(call: Call, type_of: Callable[[AtenValue], Type]) -> AtenGraph | None:
     """The pieces of `call` as a graph over the call's own input values; None when it cannot be expanded.
 
     `type_of` gives the types of these values.  The graph's outputs are those of the call; a call that gives one list
     has one output, a list.
     """
     own = list(dict.fromkeys(call.inputs()))
-    given = {value: Value(type_of(value)) for value in own}
+    given = {value: AtenValue(type_of(value)) for value in own}
     found = _expanded(with_values(call, given.__getitem__))
     if found is None:
         return None
     back = {value: one for one, value in given.items()}
 
-    def original(value: Value) -> Value:
+    def original(value: AtenValue) -> AtenValue:
         return back.get(value, value)
 
     inputs = [replace(item, value=original(item.value)) for item in found.inputs]
@@ -85,7 +85,7 @@ def _expanded(call: Call) -> AtenGraph | None:
     return graph if len(graph.outputs) == len(call.outputs) or not read.outputs else None
 
 
-def _traced_with_symbols(run: Any, values: Sequence[Value], inputs: Sequence[Input]) -> AtenGraph | None:
+def _traced_with_symbols(run: Any, values: Sequence[AtenValue], inputs: Sequence[Input]) -> AtenGraph | None:
     """The graph of the decomposition; None where it depends on sizes that can change."""
     machine = FakeMachine(distinct=True)
     with machine.running():
@@ -126,7 +126,7 @@ def _greatest(*sizes: Any) -> Any:
 _EXAMPLE = 12  # only a hint: it stands for any size
 
 
-def _is_known(value: Value) -> bool:
+def _is_known(value: AtenValue) -> bool:
     """True for a tensor whose sizes are all numbers or expressions of axis names, and for a list of results."""
     type_ = value.type
     if isinstance(type_, ListType):
@@ -134,12 +134,12 @@ def _is_known(value: Value) -> bool:
     return isinstance(type_, TensorType) and type_.shape is not None and None not in type_.shape
 
 
-def _has_form(value: Value) -> bool:
+def _has_form(value: AtenValue) -> bool:
     """True for a tensor, of whatever sizes, and for a list of results."""
     return isinstance(value.type, (TensorType, ListType))
 
 
-def _is_static(value: Value) -> bool:
+def _is_static(value: AtenValue) -> bool:
     return all(isinstance(size, int) for size in value.tensor.shape or ())
 
 

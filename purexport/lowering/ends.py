@@ -14,8 +14,7 @@ import torch
 from proto_schema.payload import Payload
 from proto_schema.sizes import Size
 from purexport import dtypes
-from purexport.aten.graph import Input, ScalarType, TensorType, Type, same_bytes
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenValue, Input, ScalarType, TensorType, Type, same_bytes
 from purexport.errors import ExportError, UnsupportedDtypeError
 from purexport.graph.ir import Value
 from purexport.lowering.arguments import code_of

@@ -19,8 +19,7 @@ from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived
-from purexport.aten.graph import AtenGraph, Call, Source, TensorType
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenGraph, AtenValue, Call, Source, TensorType
 from purexport.errors import (
     NO_RULE,
     ExportError,
@@ -33,13 +32,13 @@ from purexport.errors import (
 from purexport.graph.ir import Graph, Value
 from purexport.lowering import control, ends, fallthrough, results
 from purexport.lowering.arguments import computed_numbers, known_arguments, unknown_argument
-from purexport.lowering.core.context import Site, site_of
+from purexport.lowering.core.context import CallSite, site_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import COMPLEX, QUANTIZED
 from purexport.lowering.older.table import FORMS
 from purexport.lowering.rules import RuleBook, registered
 from purexport.lowering.sized import Example
-from purexport.lowering.state import State
+from purexport.lowering.state import LoweringState
 from purexport.lowering.support.common import squeezed_axes
 from purexport.lowering.support.qdq import Quantized
 from purexport.lowering.tails import Tails
@@ -104,7 +103,7 @@ def lower_graph(
         return run(None)
     held: list[str] = []
     while True:
-        example = Example(axes, derived or {}, State())
+        example = Example(axes, derived or {}, LoweringState())
         example.name_axes(graph)
         failure: ExportError | None = None
         try:
@@ -159,7 +158,7 @@ class Walk:
     def __init__(self, rules: RuleBook, kind: OperatorExportTypes, example: Example | None) -> None:
         self.example = example
         self.result = Lowered(Graph())
-        self.state = State() if example is None else example.state
+        self.state = LoweringState() if example is None else example.state
         self.rules = rules
         self.kind = kind
         self.tails = Tails(AtenGraph())
@@ -189,7 +188,7 @@ class Walk:
         live = live_calls(AtenGraph(calls=list(calls), outputs=list(outputs)))
         for call in live:
             self._call(op, call)
-        return op.at(Site(live[-1].source)) if live else op
+        return op.at(CallSite(live[-1].source)) if live else op
 
     def _call(self, op: Emitter, call: Call, outer: str = "") -> None:
         """Lower one call; `outer` is the call whose decomposition it belongs to."""

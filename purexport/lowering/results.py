@@ -12,12 +12,12 @@ from purexport.errors import ExportError
 from purexport.graph.ir import Value, better
 from purexport.lowering import blocks
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.state import State
+from purexport.lowering.state import LoweringState
 from purexport.lowering.support.pairs import Pair
 from purexport.lowering.support.qdq import Quantized
 
 
-def bind_results(state: State, op: Emitter, call: Call, result: Any) -> None:
+def bind_results(state: LoweringState, op: Emitter, call: Call, result: Any) -> None:
     """Let `result` stand for the call's output, or its items for the outputs; None leaves one out.
 
     Raises ExportError where a rule gives another dtype than torch does.
@@ -56,7 +56,7 @@ def is_empty(type_: Type) -> bool:
     )
 
 
-def empty_results(op: Emitter, call: Call, state: State) -> Any:
+def empty_results(op: Emitter, call: Call, state: LoweringState) -> Any:
     """A constant without elements, or a list of them, for a call all of whose results are such."""
     found = []
     for type_ in map(state.type, call.outputs):

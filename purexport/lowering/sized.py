@@ -20,13 +20,12 @@ from proto_schema.inference.site import Scope
 from proto_schema.sizes import ContradictionError, Dim, Size
 from purexport import dtypes
 from purexport.aten.axes import Axes, Derived, Specialised
-from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenGraph, AtenValue, Call, Source, TensorType, Type
 from purexport.errors import ExportError
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph, Shape, Value
 from purexport.lowering.arguments import computed_numbers, flat
-from purexport.lowering.state import State
+from purexport.lowering.state import LoweringState
 from purexport.lowering.support.pairs import Pair
 from purexport.lowering.support.qdq import Quantized
 
@@ -34,7 +33,7 @@ from purexport.lowering.support.qdq import Quantized
 class Example(Scope):
     """What is known of sizes in one lowering: their values at the example, and the equations that the model implies."""
 
-    def __init__(self, axes: Mapping[str, Axes], derived: Derived, state: State) -> None:
+    def __init__(self, axes: Mapping[str, Axes], derived: Derived, state: LoweringState) -> None:
         """`state` is that of the lowering; the types of values that this finds out stand there."""
         super().__init__()
         self.axes = axes

@@ -11,8 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from proto_schema.records import dataclass
-from purexport.aten.graph import Call, Source, Type
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenValue, Call, Source, Type
 from purexport.errors import Gap
 from purexport.lowering.core.emitter import Emitter
 
@@ -22,7 +21,7 @@ LowerCalls = Callable[[Emitter, Sequence[Call], Any], Emitter]
 
 
 @dataclass(eq=False)
-class State:
+class LoweringState:
     """One lowering's tables, by neutral value.
 
     `env` holds values, Python numbers, `Pair`s and `Quantized`s, and lists of those.  `types` are those that this

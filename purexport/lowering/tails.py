@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purexport.aten.graph import AtenGraph, Call, TensorType, Value
+from purexport.aten.graph import AtenGraph, AtenValue, Call, TensorType
 
 # of one tensor, with rules that take it whatever its rank
 _NAMES = "abs add alias clone contiguous detach div exp log mul neg relu rsub sigmoid sqrt sub tanh to _to_copy"
@@ -20,9 +20,9 @@ class Tails:
 
     def __init__(self, graph: AtenGraph) -> None:
         self.graph = graph
-        self._users: dict[Value, list[Call]] | None = None
+        self._users: dict[AtenValue, list[Call]] | None = None
 
-    def without_rank(self, value: Value) -> Sequence[Value]:
+    def without_rank(self, value: AtenValue) -> Sequence[AtenValue]:
         """The result and all that follows from it, where nobody needs its rank; empty where an operator may need it."""
         users = self._all_users()
         found, left = [], [value]
@@ -39,7 +39,7 @@ class Tails:
                 left += call.outputs
         return found
 
-    def _all_users(self) -> dict[Value, list[Call]]:
+    def _all_users(self) -> dict[AtenValue, list[Call]]:
         """The calls that use each result of a call; results of calls in blocks are left out."""
         if self._users is None:
             self._users = {value: [] for call in self.graph.calls for value in call.outputs}

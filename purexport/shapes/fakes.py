@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 
 from purexport.aten import scalars
-from purexport.aten.graph import Call, ScalarType, TensorType, Value, map_values, tensor_type
+from purexport.aten.graph import AtenValue, Call, ScalarType, TensorType, map_values, tensor_type
 from purexport.aten.names import operator_of
 from purexport.aten.schema import signature
 from purexport.dtypes import is_quantized
@@ -142,7 +142,7 @@ class FakeMachine:
         symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
         return self.shapes.create_symintnode(symbol, hint=hint, source=source)
 
-    def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
+    def evaluate(self, call: Call, lookup: Callable[[AtenValue], Any]) -> list[Any]:
         """The results of a call; `lookup` gives the fake of each value.  Raises what torch raises."""
         args = {name: map_values(arg, lookup) for name, arg in call.args.items()}
         limited = {size.node.expr for arg in args.values() for size in _sizes(arg) if _is_limited(size.node.expr)}

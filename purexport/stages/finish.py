@@ -70,7 +70,7 @@ def _cause(
     """What is at fault for a difference; empty where that is not found."""
     # few exports come here, and each would load them
     from purexport.comparison.compared import compared
-    from purexport.comparison.departures import Recorded
+    from purexport.comparison.departures import RecordedModel
     from purexport.comparison.torch_values import anchors, torch_values
 
     args, kwargs = arguments
@@ -79,7 +79,7 @@ def _cause(
         known = torch_values(graph, program.tensors(copied(arguments)))
         expected = expected_of(program, run.model, args, kwargs)
         feed = program.feed(proto, args, kwargs)
-        recorded = Recorded(graph, known, run.model, lambda: expected_of(program, run.model, args, kwargs))
+        recorded = RecordedModel(graph, known, run.model, lambda: expected_of(program, run.model, args, kwargs))
         named = anchors(graph, known, onnx.lowered.stands)
         found = compared(proto, feed, expected, named, bounds, proto, recorded=recorded)
     except Exception:

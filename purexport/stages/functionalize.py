@@ -11,7 +11,7 @@ from purexport.frontends.core.request import Captured, argument_names
 from purexport.frontends.core.structures import tensors_in
 from purexport.functionalize.arguments import refuse_parts, refuse_shared_inputs
 from purexport.functionalize.graph import functionalize
-from purexport.functionalize.state import State, keep_state, write_remarks
+from purexport.functionalize.state import BufferState, keep_state, write_remarks
 from purexport.lowering.complex.interface import interface_remarks
 from purexport.stages.capture import capture_key, capture_model
 from purexport.stages.run import Run, said
@@ -23,7 +23,7 @@ class Pure:
 
     captured: Captured
     graph: AtenGraph
-    state: State
+    state: BufferState
     remarks: list[str]
 
 
@@ -64,7 +64,7 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     pure = pure.with_graph(
         names.make_way(pure.graph, options.input_names, options.output_names, options.dynamic_axes or (), written)
     )
-    graph, state = keep_state(pure) if keeps else (pure.graph, State())
+    graph, state = keep_state(pure) if keeps else (pure.graph, BufferState())
     graph = replace(graph, output_names=names.name_outputs(graph.output_names, options.output_names))
     remarks += interface_remarks(graph)
     users = [item.name for item in graph.inputs if item.kind == "user"]

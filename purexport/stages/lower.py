@@ -8,7 +8,7 @@ import torch
 
 from proto_schema.records import dataclass
 from purexport.aten.axes import Axes
-from purexport.aten.graph import Arg, Call, TensorType, Value
+from purexport.aten.graph import Arg, AtenValue, Call, TensorType
 from purexport.aten.schema import number_parameters
 from purexport.compat.symbolic.unused import unused
 from purexport.facts.table import has_data_dependent_size
@@ -84,5 +84,5 @@ def _counts_by_tensor(call: Call) -> bool:
 
 
 def _is_whole(item: Arg) -> bool:
-    type_ = item.type if isinstance(item, Value) else None
+    type_ = item.type if isinstance(item, AtenValue) else None
     return isinstance(type_, TensorType) and not (type_.dtype.is_floating_point or type_.dtype.is_complex)

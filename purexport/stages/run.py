@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema.collection import paused_collection
 from proto_schema.records import dataclass
-from purexport.aten.autograd_functions import Functions, recording
+from purexport.aten.autograd_functions import AutogradFunctions, recording
 from purexport.compat import torch_onnx
 from purexport.compat.lent_helpers import lending
 from purexport.compat.past_options import arguments_of
@@ -40,7 +40,7 @@ class Memory:
     answers by key.
     """
 
-    def __init__(self, weights: Attached, functions: Functions) -> None:
+    def __init__(self, weights: Attached, functions: AutogradFunctions) -> None:
         self.weights = weights
         self.functions = functions
         self._answers: dict[Hashable, Any] = {}
@@ -117,7 +117,7 @@ def opened(
     _refuse_odd(arguments)
     refuse_unfit(model, *arguments)
     opset = options.opset
-    functions = Functions() if memory is None else memory.functions
+    functions = AutogradFunctions() if memory is None else memory.functions
     with (
         alone(),
         with_values(),

@@ -57,7 +57,7 @@ from purexport.torch_patches.tracer import (
 
 
 @dataclass(frozen=True)
-class Patch:
+class TorchPatch:
     """One replacement.
 
     `context` is the context manager that replaces `replaced`, for the reason `reason`.  `now` returns what is in its
@@ -88,7 +88,7 @@ def _told_to_dynamo() -> Any:
 
 
 PATCHES = (
-    Patch(
+    TorchPatch(
         functions_handed_to,
         "the modes of torch.overrides.TorchFunctionMode",
         "a trace and torch.export record some functions in a form that loses what an ONNX file needs: a literal that "
@@ -96,210 +96,210 @@ PATCHES = (
         (2, 0),
         _get_current_function_mode_stack,
     ),
-    Patch(
+    TorchPatch(
         operators_handed_to,
         "the modes of torch.utils._python_dispatch.TorchDispatchMode",
         "a trace on fake tensors would record what the kernels of fakes compute with sizes",
         (2, 0),
         _get_current_dispatch_mode_stack,
     ),
-    Patch(
+    TorchPatch(
         calls_before_composites,
         "the dispatch key DeferredInit, included for the thread",
         "composite operators such as linear and layer_norm fall apart before a mode of torch sees them",
         (2, 0),
         key_is_included,
     ),
-    Patch(
+    TorchPatch(
         below,
         "the dispatch key DeferredInit, excluded for the thread",
         "what the recorder itself asks of torch is no part of the model",
         (2, 0),
         key_is_excluded,
     ),
-    Patch(
+    TorchPatch(
         called_a_trace,
         "torch.jit.is_tracing",
         "libraries take the way that holds for all sizes only where they are told that they are traced",
         (2, 0),
         answer_of_torch,
     ),
-    Patch(
+    TorchPatch(
         sizes_hashed,
         "torch.SymInt.__hash__",
         "a symbolic size is no key for torch, and functions that keep their results by sizes do not run",
         (2, 1),
         hash_of_sizes,
     ),
-    Patch(
+    TorchPatch(
         uncompiled,
         "the stance of torch.compiler",
         "the compiler cannot look at tensors without data, and what it makes of a model is not what the model calls",
         (2, 6),
         stance,
     ),
-    Patch(
+    TorchPatch(
         math_recorded,
         "functions of Python's module math",
         "they make the example's number of a size",
         (2, 0),
         functions_of_math,
     ),
-    Patch(
+    TorchPatch(
         indices_replaced,
         "__getitem__ and __setitem__ of torch.Tensor",
         "torch takes the number in a tensor that is an index in C++, and the file would have that of the example",
         (2, 0),
         indexing_of_tensors,
     ),
-    Patch(
+    TorchPatch(
         module_paths,
         "torch.jit._trace._trace_module_map",
         "nodes of a trace get the path of the module that they come from; the function that is traced is not a module",
         (2, 0),
         lambda: tracer._trace_module_map,
     ),
-    Patch(
+    TorchPatch(
         untraced,
         "the tracing state of torch._C",
         "under the tracer a size is a tensor, and what is asked of it becomes part of the model",
         (2, 0),
         tracing_state,
     ),
-    Patch(
+    TorchPatch(
         traced_in_kernels,
         "the dispatch key Tracer, excluded in the kernels that the tracer calls",
         "the state of the tracer cannot be changed where it keeps itself out",
         (2, 0),
         lambda: torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("Tracer")),
     ),
-    Patch(
+    TorchPatch(
         rounding_recorded,
         "__ceil__, __floor__, __trunc__ and __round__ of torch.Tensor, torch._check_with",
         "under the tracer a size is a tensor, of which Python would round the example's number only",
         (2, 0),
         rounding_of_tensors,
     ),
-    Patch(
+    TorchPatch(
         range_recorded,
         "torch.range",
         "the only maker of tensors that no mode hands on, and it would record the example's number of a size",
         (2, 0),
         range_of_torch,
     ),
-    Patch(
+    TorchPatch(
         batched_calls_handed_to,
         "torch._functorch.apis.vmap_impl",
         "the tracer cannot record one vmap inside another, and takes sizes inside one for numbers",
         (2, 3),
         call_of_batched_functions,
     ),
-    Patch(
+    TorchPatch(
         conversions_recorded,
         "int, float and len, as modules of the model that convert sizes see them",
         "Python makes numbers of sizes there, and the file would have those of the example",
         (2, 0),
         replaced_conversions,
     ),
-    Patch(
+    TorchPatch(
         plain_attention,
         "torch.backends.mha",
         "in eval mode attention layers run a fused operator, which has no decomposition",
         (2, 3),
         torch.backends.mha.get_fastpath_enabled,
     ),
-    Patch(
+    TorchPatch(
         plain_flexible_attention,
         "flex_attention_hop of torch.nn.attention.flex_attention, and whether torch compiles it",
         "torch calls one operator whose operands are programs, or its compiler, and a trace can record neither",
         (2, 6),
         flexible_attention,
     ),
-    Patch(
+    TorchPatch(
         applied_by,
         "torch.autograd.function._SingleLevelFunction.apply",
         "a Function with a `symbolic` is one call in the graph, not what its forward does",
         (2, 0),
         lambda: vars(autograd._SingleLevelFunction).get("apply"),
     ),
-    Patch(
+    TorchPatch(
         forward_handed_to,
         "forward of each subclass of torch.autograd.Function with a `symbolic`",
         "since torch 2.14 a bound `apply` that the model stored before calls nothing else of Python",
         (2, 0),
         lambda: [kind.forward for kind in autograd.Function.__subclasses__()],
     ),
-    Patch(
+    TorchPatch(
         left_whole_by_dynamo,
         "torch._dynamo.trace_rules._allowed_callable_ids",
         "torch compiles the bodies of torch.cond and its like, and its compiler would take such Functions apart",
         (2, 3),
         _told_to_dynamo,
     ),
-    Patch(
+    TorchPatch(
         counts_typed,
         "torch._subclasses.fake_impls.op_implementations_dict",
         "before torch 2.12 fake results of unique and bincount have the dtype of the values, not of counts and weights",
         (2, 3),
         lambda: dict(implementations()),
     ),
-    Patch(
+    TorchPatch(
         small_sizes_counted,
         "torch.fx.experimental._config.backed_size_oblivious",
         "torch.export takes every dynamic size to be 2 or more, and does not say what it decided by that",
         (2, 6),
         sizes_below_two,
     ),
-    Patch(
+    TorchPatch(
         results_not_kept,
         "torch._dynamo.config.fake_tensor_cache_enabled",
         "with symbolic sizes torch takes longer to find a result again than to make it",
         (2, 2),
         keeps_results,
     ),
-    Patch(
+    TorchPatch(
         known_results,
         "torch._subclasses.fake_impls.FAST_OP_IMPLEMENTATIONS",
         "with symbolic sizes torch expands a normalization into a dozen operators to learn what its result looks like",
         (2, 2),
         lambda: dict(quick_implementations()),
     ),
-    Patch(
+    TorchPatch(
         layouts_changed_at_once,
         "torch._subclasses.fake_impls.op_implementations_dict",
         "with symbolic sizes torch takes longer to change the layout of a convolution's result than for all else of it",
         (2, 3),
         lambda: dict(implementations()),
     ),
-    Patch(
+    TorchPatch(
         layouts_not_noted,
         "torch.fx.experimental.proxy_tensor._extract_tensor_metadata",
         "with symbolic sizes a fifth of the time goes into notes of how tensors lie in memory, which nobody reads",
         (2, 2),
         noting,
     ),
-    Patch(
+    TorchPatch(
         examples_asked_first,
         "torch.fx.experimental.symbolic_shapes._guard_or",
         "torch searches for a proof where the example shows already that there is none",
         (2, 6),
         answering,
     ),
-    Patch(
+    TorchPatch(
         conditions_handed_to,
         "torch.fx.experimental.sym_node.SymNode.guard_bool",
         "torch.export refuses the question whether a filter left anything, though the general case covers it",
         (2, 1),
         deciding_conditions,
     ),
-    Patch(
+    TorchPatch(
         parameters_without_values,
         "torch.nn.Module.register_parameter",
         "a model is made for the weights of a folder: its parameters take no memory, and its buffers are computed",
         (2, 0),
         lambda: torch.nn.Module.register_parameter,
     ),
-    Patch(
+    TorchPatch(
         quiet_torch,
         "the filters of torch's loggers",
         "torch logs pages about what it refuses; the error that we raise says it once",

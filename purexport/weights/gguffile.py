@@ -17,7 +17,7 @@ from proto_schema.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.budget import ROW
 from purexport.weights.gguf.payload import BlocksPayload, CodedBlocks
-from purexport.weights.gguf.types import REFUSED, TYPES, Type
+from purexport.weights.gguf.types import REFUSED, TYPES, GgufType
 from purexport.weights.stored import CheckpointFile, Path, Stored, shown, size_of
 
 MAGIC = b"GGUF"
@@ -219,7 +219,7 @@ def _skip(cursor: _Cursor, kind: int, key: str, at: int, depth: int) -> None:
         raise cursor.error(f"{shown(key)} {what}", at)
 
 
-_Info = tuple[int, str, Type, tuple[int, ...], int, int]  # byte of the header, name, type, shape, offset, bytes
+_Info = tuple[int, str, GgufType, tuple[int, ...], int, int]  # byte of the header, name, type, shape, offset, bytes
 
 
 def _infos(cursor: _Cursor, tensors: int) -> list[_Info]:

@@ -39,7 +39,7 @@ def read(file: CheckpointFile) -> list[Stored]:
     """The tensors of the state dict, in its order. WeightsError says what is malformed or not supported, and where."""
     pickles = _Pickles(file)
     _check_beginning(pickles)
-    storages = _Storages(file)
+    storages = _LegacyStorages(file)
     found = pickles.next(storages.named)
     storages.find(pickles.next(), pickles.at)
     return rows(found, file, storages.begin)
@@ -98,7 +98,7 @@ class _Pickles:
             return found
 
 
-class _Storages:
+class _LegacyStorages:
     """The storages of a file: those that its object names, and where they are."""
 
     def __init__(self, file: CheckpointFile) -> None:

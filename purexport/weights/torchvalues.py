@@ -26,7 +26,7 @@ _STORAGES = {row.scalar: row.code for row in DTYPES.values() if row.storage}
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
+class StorageType:
     """A dtype, or a class of storages; `code` is 0 if ONNX has no such type, and None for bytes without a type."""
 
     name: str
@@ -42,7 +42,7 @@ class Type:
 class Storage:
     """Bytes of the checkpoint: `key` is their name, `size` their number, `begin` where in what has that name."""
 
-    kind: Type
+    kind: StorageType
     key: str
     size: int
     begin: int = 0
@@ -53,7 +53,7 @@ class Tensor:
     """Items of a storage: the first is item `start`."""
 
     storage: Storage
-    kind: Type
+    kind: StorageType
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -67,7 +67,7 @@ def storage_of(key: object) -> Storage:
     if not (isinstance(key, tuple) and len(key) == 5 and key[0] == "storage"):
         raise TypeError
     _, kind, name, _, count = key
-    if not (isinstance(kind, Type) and isinstance(name, str) and is_size(count)):
+    if not (isinstance(kind, StorageType) and isinstance(name, str) and is_size(count)):
         raise TypeError
     return Storage(kind, name, count if kind.code is None else nbytes(kind, (count,)))
 
@@ -82,7 +82,7 @@ def view_of(storage: Storage, view: object) -> Storage:
     return Storage(storage.kind, storage.key, size, begin)
 
 
-def nbytes(kind: Type, shape: tuple[int, ...]) -> int:
+def nbytes(kind: StorageType, shape: tuple[int, ...]) -> int:
     """The bytes of so many items. WeightsError if ONNX has no such type."""
     if not kind.code:
         raise WeightsError(
@@ -111,12 +111,12 @@ def _typed_tensor(
     storage: Any, start: Any, shape: Any, strides: Any, gradient: Any, hooks: Any, kind: Any, metadata: Any = None
 ) -> Tensor:
     """torch._utils._rebuild_tensor_v3: bytes of a type."""
-    if not (isinstance(storage, Storage) and isinstance(kind, Type)):
+    if not (isinstance(storage, Storage) and isinstance(kind, StorageType)):
         raise TypeError
     return _row(storage, kind, start, shape, strides, metadata)
 
 
-def _row(storage: Storage, kind: Type, start: Any, shape: Any, strides: Any, metadata: Any) -> Tensor:
+def _row(storage: Storage, kind: StorageType, start: Any, shape: Any, strides: Any, metadata: Any) -> Tensor:
     if not (isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) == len(strides)):
         raise TypeError
     if len(shape) > MOST_AXES:
@@ -139,7 +139,11 @@ def _parameter(data: object, *_: object) -> object:
 
 def _of_class(function: Any, kind: Any, arguments: Any, state: Any) -> object:
     """torch._tensor._rebuild_from_type_v2: a tensor with attributes, or a buffer."""
-    if function not in (_tensor, _typed_tensor) or not isinstance(kind, Type) or not isinstance(arguments, tuple):
+    if (
+        function not in (_tensor, _typed_tensor)
+        or not isinstance(kind, StorageType)
+        or not isinstance(arguments, tuple)
+    ):
         raise TypeError
     if len(arguments) > MOST_ARGUMENTS:
         raise TypeError
@@ -169,13 +173,13 @@ def _plain(*_: object) -> None:
 
 
 def _globals() -> Iterator[tuple[str, object]]:
-    yield from ((f"torch.{name}", Type(f"torch.{name}", code)) for name, code in _DTYPES.items())
+    yield from ((f"torch.{name}", StorageType(f"torch.{name}", code)) for name, code in _DTYPES.items())
     for name, code in _STORAGES.items():
-        yield f"torch.{name}Storage", Type(f"torch.{name}Storage", code)
+        yield f"torch.{name}Storage", StorageType(f"torch.{name}Storage", code)
     for name in ("torch.storage.UntypedStorage", "torch.UntypedStorage"):
-        yield name, Type(name, None)
+        yield name, StorageType(name, None)
     for name in ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer"):
-        yield name, Type(name, 0)
+        yield name, StorageType(name, 0)
     for name in ("torch.device", "__builtin__.set", "builtins.set", "_codecs.encode"):
         yield name, _plain
 

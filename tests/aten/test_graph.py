@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from purexport.aten.graph import AtenGraph, Block, Call, Input, Recording, TensorType, Value, with_values
+from purexport.aten.graph import AtenGraph, AtenValue, Block, Call, Input, Recording, TensorType, with_values
 
 FLOATS = TensorType(torch.float32, (2,))
 
 
 def a_graph() -> AtenGraph:
     """x -> y = relu(x), and an If around it."""
-    given, made, chosen = Value(FLOATS), Value(FLOATS), Value(FLOATS)
+    given, made, chosen = AtenValue(FLOATS), AtenValue(FLOATS), AtenValue(FLOATS)
     relu = Call("aten::relu", {"self": given}, [made])
     branch = Call("prim::If", {"condition": True}, [chosen], blocks=[Block([relu], [made]), Block([], [given])])
     return AtenGraph([Input(given, "x", "user")], [branch], [chosen], ["y"])
@@ -63,7 +63,7 @@ def test_a_write_is_refused(what: str) -> None:
 
 def test_a_graph_keeps_nothing_of_its_recording() -> None:
     """What is recorded later is not in the graph, nor in the call that was made of a list."""
-    recording, outputs, args = Recording(), [Value(FLOATS)], {"self": 1}
+    recording, outputs, args = Recording(), [AtenValue(FLOATS)], {"self": 1}
     recording.calls.append(Call("aten::relu", args, outputs))
     graph = recording.graph(outputs)
     recording.calls.clear()
@@ -75,7 +75,7 @@ def test_a_graph_keeps_nothing_of_its_recording() -> None:
 def test_a_call_on_other_values() -> None:
     graph = a_graph()
     (given,), (call,) = [item.value for item in graph.inputs], graph.calls
-    other, result = Value(FLOATS), Value(FLOATS)
+    other, result = AtenValue(FLOATS), AtenValue(FLOATS)
     made = {call.outputs[0]: result}
     found = with_values(call, lambda value: other if value is given else value, lambda value: made.get(value, value))
     assert found.outputs == (result,)

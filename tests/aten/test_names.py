@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from purexport.aten.graph import Call, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, TensorType
 from purexport.aten.memory import share_memory, storage_of, written_by
 from purexport.aten.names import (
     OperatorName,
@@ -126,7 +126,7 @@ def test_memory() -> None:
 
 
 def test_what_a_call_writes() -> None:
-    x, y = (Value(TensorType(torch.float32, (2,))) for _ in range(2))
+    x, y = (AtenValue(TensorType(torch.float32, (2,))) for _ in range(2))
     assert written_by(Call("aten::add_.Tensor", {"self": x, "other": y, "alpha": 1}, [])) == [x]
     assert written_by(Call("aten::add.Tensor", {"self": x, "other": y, "alpha": 1}, [])) == []
     assert written_by(Call("prim::getitem", {"list": x, "index": 0}, [])) == []

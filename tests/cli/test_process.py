@@ -19,7 +19,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array
 from purexport.cli.main import main
-from purexport.cli.process import Ended, ended_by_signals
+from purexport.cli.process import EndedBySignal, ended_by_signals
 
 pytestmark = pytest.mark.usefixtures("signals_end")
 
@@ -335,14 +335,14 @@ def test_a_signal_in_the_middle_of_a_long_save(number: signal.Signals, tmp_path:
 def test_a_second_signal_does_not_interrupt_the_clean_up(second: signal.Signals) -> None:
     """timeout(1) sends its signal twice, and a closed terminal more than one. A later one counts again."""
     done = []
-    with pytest.raises(Ended) as caught, ended_by_signals():
+    with pytest.raises(EndedBySignal) as caught, ended_by_signals():
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
             signal.raise_signal(second)
             done.append("cleaned up")
     assert done and caught.value.status == 143
-    with pytest.raises(Ended), ended_by_signals():
+    with pytest.raises(EndedBySignal), ended_by_signals():
         signal.raise_signal(second)
 
 

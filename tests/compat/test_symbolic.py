@@ -15,8 +15,8 @@ from torch.autograd import function as autograd
 import proto_schema as ps
 import purexport
 from purexport import symbolic_helper
-from purexport.compat.symbolic.values import Value
-from purexport.graph.ir import Value as Tensor
+from purexport.compat.symbolic.values import SymbolicValue
+from purexport.graph.ir import SymbolicValue as Tensor
 from tests.tiers import dealt
 
 ROUTES = ("trace", "export")
@@ -473,7 +473,7 @@ def test_parse_args(kind: str, known: Any, expected: Any) -> None:
     def function(g: Any, x: Any, number: Any) -> Any:
         return number
 
-    value = Value(known=known)
+    value = SymbolicValue(known=known)
     if isinstance(expected, str) and expected != known:
         with pytest.raises(ValueError, match=expected):
             function(None, value, value)
@@ -493,11 +493,11 @@ def test_parse_args_misused() -> None:
 
 
 # helper, arguments, result
-KNOWN, OPEN = Value(known=torch.tensor(2.0)), Value(Tensor(1, (2, None)))
+KNOWN, OPEN = SymbolicValue(known=torch.tensor(2.0)), SymbolicValue(Tensor(1, (2, None)))
 HELPED = [
     ("_is_constant", (KNOWN,), True),
     ("_is_constant", (OPEN,), False),
-    ("_is_none", (Value(known=None),), True),
+    ("_is_none", (SymbolicValue(known=None),), True),
     ("_is_value", (OPEN,), True),
     ("_is_tensor", (KNOWN,), False),
     ("_maybe_get_const", (KNOWN, "f"), 2.0),
@@ -513,8 +513,8 @@ HELPED = [
     ("_try_get_scalar_type", (KNOWN, OPEN), "Float"),
     ("_is_fp", (OPEN,), True),
     ("_is_bool", (OPEN,), False),
-    ("_is_packed_list", (Value(items=[OPEN]),), True),
-    ("_unpack_list", (Value(items=[OPEN]),), [OPEN]),
+    ("_is_packed_list", (SymbolicValue(items=[OPEN]),), True),
+    ("_unpack_list", (SymbolicValue(items=[OPEN]),), [OPEN]),
 ]
 
 

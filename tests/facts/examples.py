@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Call, ListType, ScalarType, TensorType, Value, tensor_type
+from purexport.aten.graph import AtenValue, Call, ListType, ScalarType, TensorType, tensor_type
 from purexport.aten.names import operator_of
 from purexport.aten.schema import bind
 
@@ -49,19 +49,21 @@ class Example:
         with torch.no_grad():
             return operator(**arguments)
 
-    def call(self) -> tuple[Call, dict[Value, torch.Tensor]]:
+    def call(self) -> tuple[Call, dict[AtenValue, torch.Tensor]]:
         """The call as a graph holds it, and its tensors."""
-        known: dict[Value, torch.Tensor] = {}
+        known: dict[AtenValue, torch.Tensor] = {}
 
         def value(item: Any) -> Any:
             if isinstance(item, torch.Tensor):
-                made = Value(TensorType(item.dtype, tuple(item.shape), None if item.is_quantized else item.stride()))
+                made = AtenValue(
+                    TensorType(item.dtype, tuple(item.shape), None if item.is_quantized else item.stride())
+                )
                 known[made] = item
                 return made
             return [value(one) for one in item] if isinstance(item, (list, tuple)) else item
 
         args = {name: value(item) for name, item in {**self.real, **self.kept}.items()}
-        return Call(self.target, args, [Value(type_of(item)) for item in results(self.run(self.fresh()))]), known
+        return Call(self.target, args, [AtenValue(type_of(item)) for item in results(self.run(self.fresh()))]), known
 
 
 def results(found: Any) -> list[Any]:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import purexport
-from purexport.aten.graph import Call, ListType, TensorType, Value, map_values
+from purexport.aten.graph import AtenValue, Call, ListType, TensorType, map_values
 from purexport.aten.names import operator_of, overloads_of, parsed
 from purexport.aten.schema import changes_shape, signature
 from purexport.dtypes import is_quantized
@@ -153,7 +153,7 @@ def identity_is_true(row: Fact, examples: Sequence[Example]) -> Iterator[str]:
         yield "it never returns its very argument"
 
 
-def computed(calls: Sequence[Call], known: Mapping[Value, Any]) -> dict[Value, Any]:
+def computed(calls: Sequence[Call], known: Mapping[AtenValue, Any]) -> dict[AtenValue, Any]:
     """The values of calls, by torch."""
     env = dict(known)
     for call in calls:
@@ -180,12 +180,12 @@ def written_through(row: Fact, item: Example) -> Iterator[str]:
         part = view if index is None else view[index]
         if not storages(part) & storages(arguments[source]):
             continue  # a copy
-        new = Value(TensorType(part.dtype, tuple(part.shape)))
+        new = AtenValue(TensorType(part.dtype, tuple(part.shape)))
         content = torch.rand_like(part) if part.is_floating_point() or part.is_complex() else part + 1
         part.copy_(content)
         calls: list[Call] = []
         if several:
-            call = replace(call, outputs=[Value(ListType())])
+            call = replace(call, outputs=[AtenValue(ListType())])
         try:
             result = inverse(call, index, base, new, calls.append)
         except UnknownInverse:
@@ -438,7 +438,7 @@ def test_fact(operator: str) -> None:
     assert not found, "\n".join(found)
 
 
-def _moved(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+def _moved(view: Call, base: AtenValue, new: AtenValue) -> tuple[str, dict[str, Any]]:
     return "aten::flip", {"self": new, "dims": [0]}
 
 

@@ -192,7 +192,7 @@ BROKEN = [
     (
         "torchlegacy",
         LEGACY,
-        ("purexport.weights.torchlegacy._Storages.begin", lambda *_: 1 << 20),
+        ("purexport.weights.torchlegacy._LegacyStorages.begin", lambda *_: 1 << 20),
         "Violation: a range lies out",
     ),
     ("gguf", GGUF, ("purexport.weights.gguf.payload.whole", lambda *_: ()), "Violation: a tensor has another size"),
@@ -208,7 +208,12 @@ BROKEN = [
     ),
     ("external", at("w.bin"), (external, "to_array", crash), "IndexError"),
     ("external", at("w.bin"), (bounds, "SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
-    ("external", b"\x0d", ("proto_schema.commit.Target.write", careless), "Violation: a file that is not the result"),
+    (
+        "external",
+        b"\x0d",
+        ("proto_schema.commit.OutputFile.write", careless),
+        "Violation: a file that is not the result",
+    ),
     ("inspect", tool(0), (room("elements").Bytes, "children", nothing), "Violation: elements do not end where"),
     ("inspect", tool(1, 1, 9), (room("locate"), "_part", ignore), "Violation: an unknown part"),
     ("inspect", tool(3), (inspector, "_model", ignore), "Violation: the findings and the decoder give two verdicts"),

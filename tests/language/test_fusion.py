@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import proto_schema as ps
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.errors import VerificationError
-from purexport.fusion.rewriting import Row, Site
+from purexport.fusion.rewriting import FusionSite, Row
 from tests.harness import run_ort
 from tests.language import decoder as parts
 from tests.tiers import dealt
@@ -172,7 +172,7 @@ def test_a_wrong_row_is_named(case: str) -> None:
             return row
 
         @functools.wraps(row)
-        def mistaken(site: Site) -> Sequence[Value] | None:
+        def mistaken(site: FusionSite) -> Sequence[AtenValue] | None:
             found = row(site)
             for place, call in enumerate(site.before):
                 if argument in call.args:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from purexport.aten.graph import AtenGraph, Call, Input, ScalarType, TensorType, Value
+from purexport.aten.graph import AtenGraph, AtenValue, Call, Input, ScalarType, TensorType
 from purexport.aten.schema import signature
 from purexport.graph.build import build_model
 from purexport.graph.passes.naming import assign_names
@@ -155,9 +155,10 @@ def computed(target: str, arguments: dict[str, torch.Tensor], type_: Any, opset:
     """The call's result by ONNX Runtime; its operands are inputs of the graph."""
     tensors = list(arguments.values())
     inputs = [
-        Input(Value(TensorType(tensor.dtype, tuple(tensor.shape))), f"x{i}", "user") for i, tensor in enumerate(tensors)
+        Input(AtenValue(TensorType(tensor.dtype, tuple(tensor.shape))), f"x{i}", "user")
+        for i, tensor in enumerate(tensors)
     ]
-    result = Value(type_)
+    result = AtenValue(type_)
     call = Call(target, dict(zip(arguments, [item.value for item in inputs], strict=True)), [result])
     graph = AtenGraph(inputs, [call], [result], ["y"])
     lowered = lower_graph(graph, opset).graph

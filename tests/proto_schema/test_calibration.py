@@ -24,7 +24,7 @@ from onnxruntime.quantization.calibrate import EntropyCalibrater
 import proto_schema as ps
 from proto_schema import helper
 from proto_schema.calibration import calibrated, codes
-from proto_schema.calibration.options import Options
+from proto_schema.calibration.options import CalibrationOptions
 from proto_schema.calibration.ranges import collected
 from proto_schema.calibration.running import Runner
 from proto_schema.calibration.samples import Samples
@@ -276,7 +276,7 @@ def test_a_mask_stays(low: float, constant: bool) -> None:
     assert set(numbers(data)) == {"x", "w", "b", "h", "y"}
     wanted, found = run(ps.dumps(model), given[0])[0], run(data, given[0])[0]
     assert np.abs(wanted - found)[np.isfinite(wanted)].max() < 0.05
-    made = calibrated(model, Options("uint8"), given)
+    made = calibrated(model, CalibrationOptions("uint8"), given)
     assert any(line.startswith("m ") and "stays: it reaches -" in line for line in made.lines()), list(made.lines())
 
 
@@ -299,7 +299,7 @@ def test_entropy(spread: str, tmp_path: Path) -> None:
         theirs.collect_data(Reader(given))
         wanted = theirs.compute_data()
     with Runner(model, {"x", "s", "y"}) as runner:
-        found = collected(runner, Samples(model, given), Options("uint8", "entropy", bins=192))
+        found = collected(runner, Samples(model, given), CalibrationOptions("uint8", "entropy", bins=192))
     assert {name: (item.low, item.high) for name, item in found.items()} == {
         name: tuple(wanted[name].range_value) for name in ("x", "s", "y")
     }

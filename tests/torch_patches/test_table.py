@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from purexport.torch_patches.table import PATCHES, Patch
+from purexport.torch_patches.table import PATCHES, TorchPatch
 
 pytest.importorskip("torch.nn.attention.flex_attention", reason="what is replaced there is there once it is imported")
 
@@ -83,7 +83,7 @@ class PlannedError(Exception):
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
 @pytest.mark.parametrize("error", [None, PlannedError, KeyboardInterrupt], ids=["ends", "fails", "is interrupted"])
-def test_the_original_is_back_afterwards(patch: Patch, error: type[BaseException] | None) -> None:
+def test_the_original_is_back_afterwards(patch: TorchPatch, error: type[BaseException] | None) -> None:
     arguments = ARGUMENTS.get(patch.name, ())
     checked = []
     if patch.name == "uncompiled":
@@ -109,7 +109,7 @@ def test_the_original_is_back_afterwards(patch: Patch, error: type[BaseException
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
-def test_every_torch_that_is_allowed_has_it(patch: Patch) -> None:
+def test_every_torch_that_is_allowed_has_it(patch: TorchPatch) -> None:
     assert LOWEST is not None
     assert patch.since <= (int(LOWEST[1]), int(LOWEST[2]))
     assert patch.reason and patch.replaced

@@ -19,7 +19,7 @@ from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
 from proto_schema.compute.costs import WIDE, pieces, products
 from proto_schema.compute.nn.numbers import exact, rounded_to, wide
-from proto_schema.compute.nn.windows import Windows, behind, offsets, windows
+from proto_schema.compute.nn.windows import KernelWindows, behind, offsets, windows
 from proto_schema.compute.rows import row
 
 __all__ = ["biased", "checked_kernel", "convolve"]
@@ -81,7 +81,7 @@ def biased(result: Array, bias: Array | None) -> Array:
     return result
 
 
-def convolve(data: Array, weight: Array, group: int, window: Windows) -> Array:
+def convolve(data: Array, weight: Array, group: int, window: KernelWindows) -> Array:
     """The convolution of floats: (N, M, places)."""
     batch, filters = data.shape[0], weight.shape[0]
     if not (batch * filters * prod(window.places) and weight.size):
@@ -94,7 +94,7 @@ def convolve(data: Array, weight: Array, group: int, window: Windows) -> Array:
     return _by_columns(data, weight, group, window)
 
 
-def _pointwise(data: Array, weight: Array, group: int, window: Windows) -> Array:
+def _pointwise(data: Array, weight: Array, group: int, window: KernelWindows) -> Array:
     batch = data.shape[0]
     if any(stride > 1 for stride in window.strides):
         data = data[behind(window.at((0,) * (data.ndim - 2)))]
@@ -103,7 +103,7 @@ def _pointwise(data: Array, weight: Array, group: int, window: Windows) -> Array
     return result.reshape(batch, -1, *window.places)
 
 
-def _by_columns(data: Array, weight: Array, group: int, window: Windows) -> Array:
+def _by_columns(data: Array, weight: Array, group: int, window: KernelWindows) -> Array:
     batch, filters = data.shape[0], weight.shape[0]
     rows = weight.reshape(group, filters // group, -1)
     result = np.empty((batch, filters, *window.places), data.dtype)
@@ -121,7 +121,7 @@ def _by_columns(data: Array, weight: Array, group: int, window: Windows) -> Arra
     return result
 
 
-def _depthwise(data: Array, weight: Array, window: Windows) -> Array:
+def _depthwise(data: Array, weight: Array, window: KernelWindows) -> Array:
     """One channel a group. The data is split by stride into phases; then every element of the kernel sees data that
     lies in one piece, rows and what is between them: a few places too many are computed, and left out at the end."""
     batch, channels = data.shape[:2]
@@ -207,7 +207,7 @@ def convolution_transpose(call: Call, data: Array, weight: Array, bias: Array | 
     return biased(result.reshape(data.shape[0], group * per_group, *made), bias)
 
 
-def _spread(call: Call, moving: Windows, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+def _spread(call: Call, moving: KernelWindows, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
     """What is cut off in front, and the sizes of the output."""
     count = len(sizes)
     extra = call.attribute("output_padding") or [0] * count
@@ -236,7 +236,7 @@ def _spread(call: Call, moving: Windows, sizes: Sequence[int]) -> tuple[list[int
     return before, made
 
 
-def added(result: Array, values: Array, moving: Windows, before: Sequence[int]) -> None:
+def added(result: Array, values: Array, moving: KernelWindows, before: Sequence[int]) -> None:
     """Add (..., kernel, sizes) to (..., output): each element of the kernel where it falls, less what is cut."""
     count = len(before)
     sizes, outs = values.shape[-count:], result.shape[-count:]
@@ -324,7 +324,7 @@ def causal_convolution(
     held = weight.shape[2] - 1
     front = np.zeros((*data.shape[:2], held), data.dtype) if past is None else past
     seen = np.concatenate([front, data], axis=2)
-    window = Windows((held + 1,), (1,), (1,), (0,), (0,), (data.shape[2],))
+    window = KernelWindows((held + 1,), (1,), (1,), (0,), (0,), (data.shape[2],))
     result = biased(convolve(wide(seen), wide(weight), data.shape[1], window), bias)
     activation = call.text("activation", "none")
     if activation in ("silu", "swish"):

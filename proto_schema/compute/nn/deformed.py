@@ -13,7 +13,7 @@ from proto_schema.compute.costs import WIDE, pieces, products, sizes_in
 from proto_schema.compute.images.sampling import sampled
 from proto_schema.compute.nn.convolution import added, biased, checked_kernel
 from proto_schema.compute.nn.numbers import wide
-from proto_schema.compute.nn.windows import Windows, numbers, windows
+from proto_schema.compute.nn.windows import KernelWindows, numbers, windows
 from proto_schema.compute.rows import row
 
 
@@ -68,7 +68,7 @@ def deformable_convolution(
     return biased(result, bias)
 
 
-def _starts(window: Windows, kind: np.dtype[Any]) -> list[Array]:
+def _starts(window: KernelWindows, kind: np.dtype[Any]) -> list[Array]:
     """Where the elements of the kernel lie without offsets: for each axis (kernel, places)."""
     count = len(window.kernel)
     found = []

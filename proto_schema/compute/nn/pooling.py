@@ -15,14 +15,14 @@ from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call
 from proto_schema.compute.costs import WIDE, made, pieces, sizes_in
 from proto_schema.compute.nn.numbers import wide
-from proto_schema.compute.nn.windows import Windows, numbers, windows
+from proto_schema.compute.nn.windows import KernelWindows, numbers, windows
 from proto_schema.compute.rows import row
 
 _WINDOWS = 1 << 22
 """The most elements of windows that are copied at a time."""
 
 
-def _windows(call: Call, data: Array) -> Windows:
+def _windows(call: Call, data: Array) -> KernelWindows:
     kernel = call.attribute("kernel_shape")
     if not kernel:
         call.fail("kernel_shape is missing")
@@ -51,7 +51,7 @@ def pool_cost(call: Call, data: Array) -> Cost:
     return Cost(2 * padded + work + pieces(3 * turns), results * (width + WIDE), scratch)
 
 
-def _along(data: Array, window: Windows, operation: np.ufunc) -> Array:
+def _along(data: Array, window: KernelWindows, operation: np.ufunc) -> Array:
     """`operation` over the windows of padded data."""
     for axis in range(len(window.kernel)):
         found: Array | None = None
@@ -64,7 +64,7 @@ def _along(data: Array, window: Windows, operation: np.ufunc) -> Array:
     return data
 
 
-def _empty(data: Array, window: Windows) -> bool:
+def _empty(data: Array, window: KernelWindows) -> bool:
     return not (data.size and prod(window.places))
 
 
@@ -82,7 +82,9 @@ def max_pool(call: Call, data: Array) -> Array | tuple[Array, Array]:
     return _along(held, window, np.maximum)
 
 
-def _with_places(held: Array, shape: tuple[int, ...], window: Windows, columns_first: bool) -> tuple[Array, Array]:
+def _with_places(
+    held: Array, shape: tuple[int, ...], window: KernelWindows, columns_first: bool
+) -> tuple[Array, Array]:
     batch, channels, *sizes = shape
     count = len(sizes)
     each = [prod(sizes[:axis]) if columns_first else prod(sizes[axis + 1 :]) for axis in range(count)]

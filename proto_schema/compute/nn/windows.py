@@ -1,7 +1,7 @@
 """Windows that move along the spatial axes of (N, C, sizes): where they stand, and the data below them.
 
-`Windows` reads the attributes of a convolution or a pool. Data is padded once; what lies below the windows is a strided
-view of it, so that nothing is copied before it is needed.
+`KernelWindows` reads the attributes of a convolution or a pool. Data is padded once; what lies below the windows is a
+strided view of it, so that nothing is copied before it is needed.
 
 Sizes follow the specification of Conv and MaxPool: `(size + pads - width) // stride + 1` places, where the width is
 that of the dilated kernel. With `ceil_mode` the quotient is rounded up, and a window must not start in the padding
@@ -20,11 +20,11 @@ from numpy.lib.stride_tricks import as_strided
 
 from proto_schema.compute.call import Array, Call
 
-__all__ = ["Windows", "behind", "numbers", "offsets", "padded", "windows"]
+__all__ = ["KernelWindows", "behind", "numbers", "offsets", "padded", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class KernelWindows:
     """Kernel, strides, dilations, pads (before, after) and places, one number an axis."""
 
     kernel: tuple[int, ...]
@@ -80,7 +80,7 @@ def numbers(call: Call, name: str, count: int, default: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
+def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> KernelWindows:
     """The windows of a node over data with these spatial sizes."""
     count = len(sizes)
     if len(kernel) != count:
@@ -109,7 +109,7 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
                 f"and {after[axis]}"
             )
         places.append(found)
-    return Windows(tuple(kernel), strides, dilations, tuple(before), tuple(after), tuple(places))
+    return KernelWindows(tuple(kernel), strides, dilations, tuple(before), tuple(after), tuple(places))
 
 
 def _places(size: int, before: int, after: int, width: int, stride: int, ceil: bool) -> int:

@@ -171,7 +171,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _calibrated(model: ps.ModelProto, scheme: Scheme, args: argparse.Namespace) -> Calibrated:
-    from proto_schema.calibration import Options, calibrated
+    from proto_schema.calibration import CalibrationOptions, calibrated
 
     if not args.calibrate:
         raise UsageError("--activations needs samples: --calibrate FOLDER, with an .npz or .npy file for each")
@@ -179,7 +179,7 @@ def _calibrated(model: ps.ModelProto, scheme: Scheme, args: argparse.Namespace) 
         raise UsageError("--activations has standard operators only, which ONNX Runtime fuses; leave --target out")
     given = {"method": args.method, "percentile": args.percentile}
     more = {name: value for name, value in given.items() if value is not None}
-    options = Options.of(scheme, args.activations, per_channel=args.per_channel, **more)
+    options = CalibrationOptions.of(scheme, args.activations, per_channel=args.per_channel, **more)
     return calibrated(model, options, args.calibrate, parse_budget(args.budget))
 
 

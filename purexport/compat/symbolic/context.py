@@ -19,7 +19,7 @@ import torch
 import proto_schema as ps
 from proto_schema import operators
 from purexport import dtypes
-from purexport.compat.symbolic.values import Value
+from purexport.compat.symbolic.values import SymbolicValue
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Graph, Node
 from purexport.graph.ir import Value as Tensor
@@ -62,8 +62,8 @@ class GraphContext:
             if name in _ONE_DTYPE:
                 inputs = self._numbers_fitted(inputs)
             if outputs == 1:
-                return Value(self._emitter.emit(name, *inputs, **named))
-            return tuple(map(Value, self._emitter.multi(name, *inputs, outputs=outputs, **named)))
+                return SymbolicValue(self._emitter.emit(name, *inputs, **named))
+            return tuple(map(SymbolicValue, self._emitter.multi(name, *inputs, outputs=outputs, **named)))
         made = self._custom(name, "" if domain == "onnx" else domain, inputs, named, outputs)
         return made[0] if outputs == 1 else made
 
@@ -72,7 +72,7 @@ class GraphContext:
         return self.op("aten::ATen", *args, operator_s=operator, overload_name_s=overload_name, **attributes)
 
     @contextmanager
-    def block(self) -> Iterator[Block]:
+    def block(self) -> Iterator[SymbolicBlock]:
         """The body of an If or Loop: nodes written inside go to it, and `block.graph` is the attribute.
 
         `with g.block() as body: body.outputs(g.op("Relu", x))`, then `then_branch_g=body.graph`.
@@ -80,21 +80,23 @@ class GraphContext:
         outside = self._emitter
         self._emitter = outside.subgraph()
         try:
-            yield Block(self._emitter.graph)
+            yield SymbolicBlock(self._emitter.graph)
         finally:
             self._emitter = outside
 
-    def _primitive(self, name: str, args: Sequence[Any], attributes: Mapping[str, Any]) -> Value:
+    def _primitive(self, name: str, args: Sequence[Any], attributes: Mapping[str, Any]) -> SymbolicValue:
         if name in ("ListConstruct", "TupleConstruct"):
-            return Value(items=[arg if isinstance(arg, Value) else Value(known=arg) for arg in args])
+            return SymbolicValue(
+                items=[arg if isinstance(arg, SymbolicValue) else SymbolicValue(known=arg) for arg in args]
+            )
         if name == "Constant":
-            return Value(known=next((value for value in attributes.values()), None))
+            return SymbolicValue(known=next((value for value in attributes.values()), None))
         raise UnsupportedForm(
             f"has a symbolic function that writes prim::{name}, which is not an operator of a file",
             code="symbolic-refuses",
         )
 
-    def _constant(self, named: Mapping[str, Any]) -> Value:
+    def _constant(self, named: Mapping[str, Any]) -> SymbolicValue:
         """A constant becomes an initializer, whatever form `Constant` has in the opset."""
         if len(named) != 1:
             raise TypeError(f"Constant takes one value, and got {', '.join(named) or 'none'}")
@@ -103,7 +105,7 @@ class GraphContext:
             value = torch.tensor(value, dtype=torch.float32 if _CONSTANT[name] is float else torch.int64)
         if not isinstance(value, (torch.Tensor, *_NUMBERS, list)):
             raise TypeError(f"Constant takes a tensor (value_t) or numbers, not {type(value).__name__}")
-        return Value(self._tensor(value))
+        return SymbolicValue(self._tensor(value))
 
     def _tensor(self, value: Any) -> Tensor:
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
@@ -111,7 +113,7 @@ class GraphContext:
 
     def _input(self, arg: Any) -> Any:
         """An argument in the form that the emitter takes as an input."""
-        if isinstance(arg, Value):
+        if isinstance(arg, SymbolicValue):
             if arg.items is not None:
                 raise TypeError(
                     "a list of tensors is not an input of a node; take it apart with symbolic_helper._unpack_list"
@@ -153,7 +155,7 @@ class GraphContext:
 
     def _custom(
         self, name: str, domain: str, inputs: Sequence[Any], named: Mapping[str, Any], outputs: int
-    ) -> tuple[Value, ...]:
+    ) -> tuple[SymbolicValue, ...]:
         if not domain:
             close = get_close_matches(name, operators.operators(self.opset), 1, 0.8)
             near = f"did you mean {close[0]}? If not, " if close else ""
@@ -165,16 +167,16 @@ class GraphContext:
         node.source = self._emitter.source
         node.outputs = [Tensor(node=node) for _ in range(outputs)]
         self._emitter.graph.nodes.append(node)
-        return tuple(map(Value, node.outputs))
+        return tuple(map(SymbolicValue, node.outputs))
 
 
-class Block:
+class SymbolicBlock:
     """The body of a control operator while it is written."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
-    def outputs(self, *values: Value) -> None:
+    def outputs(self, *values: SymbolicValue) -> None:
         """Sets the results of the body, in order."""
         self.graph.outputs += [value.tensor for value in values]
 
@@ -192,7 +194,7 @@ def _attribute(key: str, value: Any) -> tuple[str, Any]:
             f"the attribute {key!r} has no suffix that says its type: {', '.join('_' + item for item in _SUFFIXES)}"
         )
     name, suffix = match.groups()
-    if isinstance(value, Value):
+    if isinstance(value, SymbolicValue):
         if not value.is_known:
             raise TypeError(f"the attribute {key!r} is a value that the graph computes; an attribute must be known")
         value = value.known.tolist() if isinstance(value.known, torch.Tensor) and suffix != "t" else value.known

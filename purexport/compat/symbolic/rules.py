@@ -15,12 +15,12 @@ import torch
 
 from proto_schema.records import dataclass
 from purexport import dtypes
-from purexport.aten.autograd_functions import TARGET, Functions, Slot
+from purexport.aten.autograd_functions import TARGET, ArgumentSlot, AutogradFunctions
 from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature
 from purexport.compat.symbolic.context import GraphContext
 from purexport.compat.symbolic.registry import RECORDED_AS, REGISTRY
 from purexport.compat.symbolic.translations import guarded, named, translations
-from purexport.compat.symbolic.values import Value
+from purexport.compat.symbolic.values import SymbolicValue
 from purexport.errors import ExportError, UnsupportedForm
 from purexport.graph import ir
 from purexport.lowering.core.emitter import Emitter
@@ -33,7 +33,7 @@ Rule = Callable[..., Any]
 def custom_rules(
     opset: int,
     table: Mapping[Any, Rule] | None,
-    functions: Functions,
+    functions: AutogradFunctions,
     elsewhere: Mapping[str, Rule],
     lend: Callable[[], None],
 ) -> dict[str, Rule]:
@@ -78,7 +78,7 @@ class Symbolic:
 class _Applied:
     """The rule of an autograd Function with a `symbolic`: its results as a list, with None for those it leaves out."""
 
-    functions: Functions
+    functions: AutogradFunctions
     lend: Callable[[], None]
 
     def __call__(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[Any]:
@@ -100,11 +100,11 @@ class _Applied:
     def as_it_is(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[ir.Value]:
         """The call as a node `prim::PythonOp`, with the attributes that torch's own graphs give it."""
         call = self.functions.calls[key]
-        arguments = [leaf for leaf in call.leaves if not isinstance(leaf, Slot)]
+        arguments = [leaf for leaf in call.leaves if not isinstance(leaf, ArgumentSlot)]
         attributes = {
             "name": call.name,
             "module": str(call.function.__module__),
-            "cconv": "".join("d" if isinstance(leaf, Slot) else "c" for leaf in call.leaves),
+            "cconv": "".join("d" if isinstance(leaf, ArgumentSlot) else "c" for leaf in call.leaves),
             "scalar_args": [repr(leaf) for leaf in arguments],
         }
         inputs = [op.const(item) if isinstance(item, int) else item for item in (*tensors, *sizes)]
@@ -117,7 +117,7 @@ class _Applied:
 def _shown(argument: Any) -> Any:
     """An argument of a rule as a symbolic function sees it."""
     if isinstance(argument, ir.Value):
-        return Value(argument)
+        return SymbolicValue(argument)
     if isinstance(argument, (Pair, Quantized)):
         raise UnsupportedForm(
             "takes complex or quantized tensors, which a symbolic function cannot; convert them before",
@@ -125,17 +125,21 @@ def _shown(argument: Any) -> Any:
         )
     if isinstance(argument, (list, tuple)):
         plain = not any(isinstance(item, (ir.Value, list, tuple, Pair, Quantized)) for item in argument)
-        return Value(known=list(argument)) if plain and argument else Value(items=[_shown(item) for item in argument])
+        return (
+            SymbolicValue(known=list(argument))
+            if plain and argument
+            else SymbolicValue(items=[_shown(item) for item in argument])
+        )
     if isinstance(argument, torch.dtype):
-        return Value(known=code_of_dtype(argument))
+        return SymbolicValue(known=code_of_dtype(argument))
     if isinstance(argument, (torch.layout, torch.device, torch.memory_format)):
-        return Value(known=None)
-    return Value(known=argument)
+        return SymbolicValue(known=None)
+    return SymbolicValue(known=argument)
 
 
 def _taken(
-    function: Callable[..., Any], parameters: Sequence[Parameter], arguments: Sequence[Value]
-) -> tuple[list[Value], dict[str, Value]]:
+    function: Callable[..., Any], parameters: Sequence[Parameter], arguments: Sequence[SymbolicValue]
+) -> tuple[list[SymbolicValue], dict[str, SymbolicValue]]:
     """The arguments as the function takes them; arguments at their defaults are left out if it does not take them.
 
     Raises UnsupportedForm if it does not take an argument that is not at its default.
@@ -188,7 +192,7 @@ def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -
                 f"{what} at {op.source} gives {len(result)} results, and the operator gives one", code="symbolic-fails"
             )
         result = result[0]
-    if isinstance(result, Value) and result.items is not None:
+    if isinstance(result, SymbolicValue) and result.items is not None:
         return [_unwrapped(op, what, item) for item in result.items]
     return _several(op, what, [result], [expected])[0]
 
@@ -215,7 +219,7 @@ def _several(op: Emitter, what: str, results: Sequence[Any], expected: Sequence[
 
 
 def _unwrapped(op: Emitter, what: str, result: Any) -> Any:
-    if isinstance(result, Value):
+    if isinstance(result, SymbolicValue):
         return result.operand()
     if result is None or isinstance(result, (bool, int, float)):
         return result

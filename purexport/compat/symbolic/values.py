@@ -20,7 +20,7 @@ _SCALAR_TYPES = dtypes.scalar_types()
 _KINDS = {bool: "BoolType", int: "IntType", float: "FloatType", str: "StringType", type(None): "NoneType"}
 
 
-class Type:
+class SymbolicType:
     """The type of a value: `sizes()`, `dim()`, `scalarType()` and `dtype()` are None where they are unknown."""
 
     def __init__(self, dtype: torch.dtype | None, shape: Sequence[Any] | None, kind: str = "TensorType") -> None:
@@ -51,23 +51,23 @@ class Type:
         """The dtype as torch's object."""
         return self._dtype
 
-    def with_sizes(self, sizes: Sequence[Any] | None) -> Type:
+    def with_sizes(self, sizes: Sequence[Any] | None) -> SymbolicType:
         """This type with another shape."""
-        return Type(self._dtype, sizes)
+        return SymbolicType(self._dtype, sizes)
 
-    def with_dtype(self, dtype: torch.dtype) -> Type:
+    def with_dtype(self, dtype: torch.dtype) -> SymbolicType:
         """This type with another dtype."""
-        return Type(dtype, self._shape)
+        return SymbolicType(dtype, self._shape)
 
     def __str__(self) -> str:
         sizes = "" if self._shape is None else ", ".join(str(size) for size in self._shape)
         return f"{self.scalarType() or 'Tensor'}({sizes})" if self._kind == "TensorType" else self._kind
 
 
-class Node:
+class SymbolicNode:
     """The node that made a value.  Attributes are read as in TorchScript: `node.t("value")`, `node["value"]`."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: SymbolicValue) -> None:
         self._value = value
 
     def kind(self) -> str:
@@ -83,12 +83,12 @@ class Node:
         """True for None."""
         return self._value.is_known and self._value.known is None
 
-    def inputs(self) -> Iterator[Value]:
+    def inputs(self) -> Iterator[SymbolicValue]:
         """The node's inputs; of a list, its elements."""
         if self._value.items is not None:
             return iter(self._value.items)
         made = None if self._value.is_known else self._value.tensor.node
-        return (Value(item) for item in (made.inputs if made is not None else ()) if item is not None)
+        return (SymbolicValue(item) for item in (made.inputs if made is not None else ()) if item is not None)
 
     def _attributes(self) -> dict[str, Any]:
         if self._value.is_known:
@@ -120,13 +120,13 @@ class Node:
     i = f = s = ints = __getitem__
 
 
-class Value:
+class SymbolicValue:
     """A tensor of the ONNX graph (`tensor`), something known (`known`), or a list of values (`items`)."""
 
     __slots__ = ("_known", "_tensor", "items")
 
     def __init__(
-        self, tensor: Tensor | None = None, known: Any = _MISSING, items: Sequence[Value] | None = None
+        self, tensor: Tensor | None = None, known: Any = _MISSING, items: Sequence[SymbolicValue] | None = None
     ) -> None:
         self._tensor = tensor
         if tensor is not None and tensor.const is not None and not tensor.name:
@@ -156,16 +156,16 @@ class Value:
         """Its form for the emitter: the value of the graph, or the known value."""
         return self._tensor if self._tensor is not None else self._known
 
-    def type(self) -> Type:
+    def type(self) -> SymbolicType:
         """The type of the value."""
         if self.items is not None or isinstance(self._known, (list, tuple)):
-            return Type(None, None, "ListType")
+            return SymbolicType(None, None, "ListType")
         if self._tensor is None:
-            return Type(None, None, _KINDS.get(type(self._known), "AnyType"))
+            return SymbolicType(None, None, _KINDS.get(type(self._known), "AnyType"))
         dtype = None if self._tensor.dtype is None else dtypes.torch_dtype(self._tensor.dtype)
-        return Type(dtype, self._tensor.shape)
+        return SymbolicType(dtype, self._tensor.shape)
 
-    def setType(self, type: Type) -> Value:  # noqa: N802
+    def setType(self, type: SymbolicType) -> SymbolicValue:  # noqa: N802
         """Set the type of a result; returns the value.  What the type leaves open stays as it is."""
         if type.dtype() is not None:
             self.tensor.dtype = dtypes.onnx_code(type.dtype())  # type: ignore[arg-type]
@@ -173,9 +173,9 @@ class Value:
             self.tensor.shape = type._shape
         return self
 
-    def node(self) -> Node:
+    def node(self) -> SymbolicNode:
         """What made the value."""
-        return Node(self)
+        return SymbolicNode(self)
 
     def isCompleteTensor(self) -> bool:  # noqa: N802
         """True for a tensor whose dtype and sizes are all known."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from purexport.errors import ExportError
-from purexport.frontends.core.structures import Node, Path, apart, joined
+from purexport.frontends.core.structures import Path, StructureNode, apart, joined
 
 Tensors = Sequence[tuple[Path, torch.Tensor]]
 
@@ -27,7 +27,7 @@ def plain_spec(name: str, spec: Any, argument: Any) -> Any:
     return _plain(name, spec, apart(argument))
 
 
-def _plain(name: str, spec: Any, node: Node) -> Any:
+def _plain(name: str, spec: Any, node: StructureNode) -> Any:
     if spec is None or not _has_own(node):
         return spec
     assert node.kind is not None
@@ -44,10 +44,10 @@ def _plain(name: str, spec: Any, node: Node) -> Any:
     ]
 
 
-_LEAF = Node(None)
+_LEAF = StructureNode(None)
 
 
-def _has_own(node: Node) -> bool:
+def _has_own(node: StructureNode) -> bool:
     return node.kind is not None and (not node.kind.plain or any(map(_has_own, node.parts)))
 
 

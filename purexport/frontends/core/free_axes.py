@@ -63,7 +63,7 @@ def free_axes(
 
     `labels` are those that the user gave.
     """
-    search = _Search(tensors, _units(tensors, paths), runs)
+    search = _FreeAxesSearch(tensors, _units(tensors, paths), runs)
     groups = search.together(search.groups())
     found = FreeAxes()
     derived = UniqueNames(label for named in labels.values() for label in named.values())
@@ -119,7 +119,7 @@ def _label(places: Sequence[Place], every: set[Place], names: Sequence[str], pat
     return own_name(name.replace(".", "_"), axis)
 
 
-class _Search:
+class _FreeAxesSearch:
     """The runs made so far: the example, what is known of each unit, and the error of each that does not vary."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], units: Mapping[Unit, int], runs: Runs) -> None:

@@ -19,7 +19,7 @@ def is_valueless(tensor: Any) -> bool:
 
 
 @dataclass(eq=False)
-class Owned:
+class ModuleTensor:
     """One tensor: a parameter, a buffer, or ("constant") a plain attribute.
 
     Tied tensors have several names, the first of which is that of `named_parameters`.
@@ -37,14 +37,14 @@ class Owned:
         return is_valueless(self.own)
 
 
-def owned_tensors(model: Any) -> list[Owned]:
+def owned_tensors(model: Any) -> list[ModuleTensor]:
     """The tensors of a module or an ExportedProgram, in the order of its names; those of a program have no places."""
-    found: dict[int, Owned] = {}
+    found: dict[int, ModuleTensor] = {}
 
     def add(kind: str, name: str, tensor: Any, persistent: bool, place: tuple[torch.nn.Module, str] | None) -> None:
         if not isinstance(tensor, torch.Tensor) or torch.nn.parameter.is_lazy(tensor):
             return
-        item = found.setdefault(id(tensor), Owned(kind, tensor))
+        item = found.setdefault(id(tensor), ModuleTensor(kind, tensor))
         item.names.append(name)
         item.persistent |= persistent
         if place is not None and place not in item.places:
@@ -70,7 +70,7 @@ def owned_tensors(model: Any) -> list[Owned]:
 
 
 @contextmanager
-def placed(pairs: Sequence[tuple[Owned, torch.Tensor]]) -> Iterator[None]:
+def placed(pairs: Sequence[tuple[ModuleTensor, torch.Tensor]]) -> Iterator[None]:
     """Inside, each given tensor replaces an owned one in all its places; afterwards the owned ones are restored."""
     before = [(module, name, getattr(module, name)) for item, _ in pairs for module, name in item.places]
     try:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from purexport.aten.graph import AtenGraph, Input, Value
+from purexport.aten.graph import AtenGraph, AtenValue, Input
 from purexport.aten.unique_names import UniqueNames
 from purexport.frontends.core.module_tensors import owned_tensors
 
@@ -57,7 +57,7 @@ def make_way(
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     dynamic_axes: Collection[str],
-    state: Collection[Value] = (),
+    state: Collection[AtenValue] = (),
 ) -> AtenGraph:
     """The graph in which no derived name is one that the caller gave to another value: `x` becomes `x_1`.
 

@@ -44,7 +44,7 @@ def _objects(args: Any) -> Iterator[Any]:
             yield from _objects(arg)
 
 
-class Recorder:
+class PrepackedRecorder:
     """Adds calls with packed weights to the running trace; `objects` collects their packed weights."""
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ from purexport.aten.graph import AtenGraph
 from purexport.aten.unique_names import distinct
 from purexport.errors import ExportError
 from purexport.frontends.core.axes_of_structures import spread
-from purexport.frontends.core.module_tensors import Owned
-from purexport.frontends.core.structures import Node, Path, Step, apart, hides_tensors, joined
+from purexport.frontends.core.module_tensors import ModuleTensor
+from purexport.frontends.core.structures import Path, StructureNode, StructureStep, apart, hides_tensors, joined
 from purexport.torch_patches.torch_jit import ScriptFunction, is_script
 
 
@@ -43,7 +43,7 @@ class Request:
     input_names: Sequence[str] | None = None
     dynamic_axes: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
-    valueless: Sequence[Owned] = ()
+    valueless: Sequence[ModuleTensor] = ()
     output_names: Sequence[str] = ()
     numbers: Mapping[int, Any] = field(default_factory=dict)
     loops_carry_lists: bool = True
@@ -93,7 +93,7 @@ class Captured:
 class Flat:
     """Flattened arguments: the tree, its leaves, the positions of the tensors among the leaves, and their names."""
 
-    tree: Node
+    tree: StructureNode
     leaves: list[Any]
     positions: list[int]
     names: list[str]
@@ -157,7 +157,7 @@ def parameter_names(model: Any) -> list[str]:
 
 def _input_name(path: Path, parameters: Sequence[str]) -> str:
     """`x` for the argument x, `state_h` for `state["h"]`, `pair_0` for `pair[0]`, `past.0.key` for a cache."""
-    return joined((Step(argument_name(path, parameters)), *path[2:]))
+    return joined((StructureStep(argument_name(path, parameters)), *path[2:]))
 
 
 def argument_name(path: Path, parameters: Sequence[str]) -> str:
@@ -183,9 +183,9 @@ def output_names(paths: Sequence[Path]) -> list[str]:
         if len(place) < len(path):
             own = joined(place)
             cache = "present" if len(caches) == 1 or own == "past_key_values" else f"present_{own}"
-            names.append(joined((Step(cache), *path[len(place) :])))
+            names.append(joined((StructureStep(cache), *path[len(place) :])))
         else:
-            names.append(joined((Step("output"), *path) if path[0].text.isdigit() else path))
+            names.append(joined((StructureStep("output"), *path) if path[0].text.isdigit() else path))
     return distinct(names)
 
 
@@ -246,7 +246,9 @@ def argument_names(model: Any, arguments: tuple[tuple[Any, ...], Mapping[str, An
     """The names of the arguments of a call, by which `dynamic_axes` may speak of all tensors in one."""
     args, kwargs = arguments
     parameters = parameter_names(model)
-    return [argument_name((Step("0"), Step(str(place))), parameters) for place in range(len(args))] + list(kwargs)
+    return [
+        argument_name((StructureStep("0"), StructureStep(str(place))), parameters) for place in range(len(args))
+    ] + list(kwargs)
 
 
 def script_parameters(model: Any) -> list[Any]:

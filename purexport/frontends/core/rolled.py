@@ -19,12 +19,12 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten.graph import (
     AtenGraph,
+    AtenValue,
     Block,
     Call,
     Dim,
     ScalarType,
     TensorType,
-    Value,
     every_call,
     map_values,
     values_in,
@@ -58,7 +58,7 @@ def rolled(graph: AtenGraph, least: int = _LEAST, counts: Container[int] | None 
             if counts is not None and count not in counts:
                 continue
             try:
-                made = _Loop(known, calls, outputs, at, period, count).written()
+                made = _RolledLoop(known, calls, outputs, at, period, count).written()
                 break
             except _NoLoopError:
                 continue
@@ -96,7 +96,7 @@ def _keys(graph: AtenGraph) -> list[int]:
     def form(arg: Any) -> Any:
         if isinstance(arg, (list, tuple)):
             return tuple(map(form, arg))
-        if isinstance(arg, Value) or type(arg) is int:
+        if isinstance(arg, AtenValue) or type(arg) is int:
             return type(arg)
         return repr(arg)
 
@@ -151,7 +151,7 @@ class _Before:
     """What the step before made, and at first a value from outside."""
 
     made: _Made
-    start: Value
+    start: AtenValue
 
 
 @dataclass(frozen=True)
@@ -171,27 +171,27 @@ class _Counted:
 class _Piece:
     """A piece of a tensor that was taken apart along an axis, another one at each step."""
 
-    tensor: Value
+    tensor: AtenValue
     axis: int
     index: _Counted
-    first: Value
+    first: AtenValue
 
 
 @dataclass
 class _Scan:
     """The parts of the call: carried values and those that are stacked, in order."""
 
-    carried: dict[_Before, Value] = field(default_factory=dict)
-    ends: dict[_Before, Value] = field(default_factory=dict)
-    stacked: dict[_Made, Value] = field(default_factory=dict)
+    carried: dict[_Before, AtenValue] = field(default_factory=dict)
+    ends: dict[_Before, AtenValue] = field(default_factory=dict)
+    stacked: dict[_Made, AtenValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Known:
     """What every loop that is tried asks of all calls, so it is found once: there may be thousands of tries."""
 
-    calls: dict[Value, Call]  # the call that made a value
-    contents: dict[Value, torch.Tensor]
+    calls: dict[AtenValue, Call]  # the call that made a value
+    contents: dict[AtenValue, torch.Tensor]
     writing: list[tuple[int, Call]]  # a call that writes, or that is in a block of such a call, and its position
 
     @classmethod
@@ -203,7 +203,7 @@ class _Known:
         )
 
 
-class _Loop:
+class _RolledLoop:
     """`count` steps of `period` calls each, from the position `at` on."""
 
     def __init__(
@@ -223,8 +223,8 @@ class _Loop:
         self.calls, self.contents, self.writing = known.calls, known.contents, known.writing
         self.source = self.steps[0][0].source
         self.scan = _Scan()
-        self.numbers: dict[_Counted, Value] = {}
-        self.size = Value(ScalarType(int))  # the number of steps
+        self.numbers: dict[_Counted, AtenValue] = {}
+        self.size = AtenValue(ScalarType(int))  # the number of steps
         # the arguments of each call of a step, in which the classes above stand for what differs between steps
         self.plans = [self._plan([step[position] for step in self.steps]) for position in range(period)]
         self.fixed = self._fixed()
@@ -234,7 +234,7 @@ class _Loop:
         self._refuse_writes()
         hoisted = [self.steps[0][position] for position in sorted(self.fixed)]
         self.size, begins = self._length()
-        number = self.numbers[_Counted(0, 1)] = Value(ScalarType(int))
+        number = self.numbers[_Counted(0, 1)] = AtenValue(ScalarType(int))
         body = self._body()
         behind, outputs = self._behind()
         scan = self.scan
@@ -256,7 +256,7 @@ class _Loop:
             if any(len(item) != len(first) for item in items):
                 raise _NoLoopError
             return [self._taken(parts) for parts in zip(*items, strict=True)]
-        if isinstance(first, Value):
+        if isinstance(first, AtenValue):
             return self._taken_value(items)
         if all(type(item) is type(first) and item == first for item in items):
             return first
@@ -265,7 +265,7 @@ class _Loop:
             raise _NoLoopError
         return _Counted(first, by)
 
-    def _taken_value(self, items: Sequence[Value]) -> Any:
+    def _taken_value(self, items: Sequence[AtenValue]) -> Any:
         found = [self.makers.get(item) for item in items]
         if all(item is None for item in found):
             if all(item is items[0] or self._same_content(item, items[0]) for item in items):
@@ -278,7 +278,7 @@ class _Loop:
             raise _NoLoopError
         return _Before(made, items[0])
 
-    def _piece(self, items: Sequence[Value]) -> _Piece:
+    def _piece(self, items: Sequence[AtenValue]) -> _Piece:
         calls = [self.calls.get(item) for item in items]
         taken = [call for call in calls if call is not None and call.target == "prim::getitem"]
         lists = {call.args["list"] for call in taken}
@@ -290,7 +290,7 @@ class _Loop:
             raise _NoLoopError
         return _Piece(apart.args["self"], apart.args["dim"], index, items[0])
 
-    def _same_content(self, one: Value, other: Value) -> bool:
+    def _same_content(self, one: AtenValue, other: AtenValue) -> bool:
         mine, theirs = self.contents.get(one), self.contents.get(other)
         return mine is not None and theirs is not None and mine.dtype == theirs.dtype and torch.equal(mine, theirs)
 
@@ -322,33 +322,33 @@ class _Loop:
                 if self._root(call.args[name]) in self.makers:
                     raise _NoLoopError
 
-    def _root(self, value: Value) -> Value:
+    def _root(self, value: AtenValue) -> AtenValue:
         """The value whose memory a value may be."""
         while True:
             call = self.calls.get(value)
             source = None if call is None else _source(call)
-            if call is None or source is None or not isinstance(call.args[source], Value):
+            if call is None or source is None or not isinstance(call.args[source], AtenValue):
                 return value
             value = call.args[source]
 
     # -- how many steps there are
 
-    def _length(self) -> tuple[Value, list[Call]]:
+    def _length(self) -> tuple[AtenValue, list[Call]]:
         """The number of steps, and the calls that compute it from the size of an axis that the steps count."""
         for tensor, axis, index in self._counted_axes():
             less = _left_out(index, (tensor.tensor.shape or ())[axis], self.count)
             if less is None:
                 continue
-            found = Value(ScalarType(int))
+            found = AtenValue(ScalarType(int))
             calls = [Call("aten::size.int", {"self": tensor, "dim": axis}, [found], self.source)]
             if less:
-                rest = Value(ScalarType(int))
+                rest = AtenValue(ScalarType(int))
                 calls.append(Call("aten::sub.int", {"a": found, "b": less}, [rest], self.source))
                 found = rest
             return found, calls
         raise _NoLoopError
 
-    def _counted_axes(self) -> Iterator[tuple[Value, int, _Counted]]:
+    def _counted_axes(self) -> Iterator[tuple[AtenValue, int, _Counted]]:
         """The axes of tensors from outside of which the steps take one position after the other."""
         for position, plan in enumerate(self.plans):
             for item in _kinds(plan.values()):
@@ -362,7 +362,7 @@ class _Loop:
             tensor = plan["self"]
             if isinstance(tensor, _Made) and tensor.call in self.fixed:
                 tensor = self.steps[0][tensor.call].outputs[tensor.place]
-            if isinstance(tensor, Value):
+            if isinstance(tensor, AtenValue):
                 yield tensor, plan["dim"], index
 
     # -- the body
@@ -378,7 +378,7 @@ class _Loop:
             calls.append(Call(mine.target, args, mine.outputs, mine.source))
         return calls
 
-    def _inner(self, made: _Made) -> Value:
+    def _inner(self, made: _Made) -> AtenValue:
         step = 0 if made.call in self.fixed else 1
         return self.steps[step][made.call].outputs[made.place]
 
@@ -396,7 +396,7 @@ class _Loop:
             return self._derived("aten::select.int", item.tensor, args, item.first.tensor.shape, calls)
         return item
 
-    def _carried(self, item: _Before) -> Value:
+    def _carried(self, item: _Before) -> AtenValue:
         if item not in self.scan.carried:
             values = [item.start, *(step[item.made.call].outputs[item.made.place] for step in self.steps)]
             self._one_type(values)
@@ -404,13 +404,13 @@ class _Loop:
             self.scan.ends[item] = _new(item.start)
         return self.scan.carried[item]
 
-    def _one_type(self, values: Sequence[Value]) -> None:
+    def _one_type(self, values: Sequence[AtenValue]) -> None:
         """Raise where the values are not tensors of one dtype and shape."""
         types = {(item.type.dtype, item.type.shape) for item in values if isinstance(item.type, TensorType)}
         if len(types) != 1 or not all(isinstance(item.type, TensorType) for item in values):
             raise _NoLoopError
 
-    def _number(self, item: _Counted, calls: list[Call]) -> Value:
+    def _number(self, item: _Counted, calls: list[Call]) -> AtenValue:
         if item in self.numbers:
             return self.numbers[item]
         found, first = self.numbers[_Counted(0, 1)], item.first
@@ -426,8 +426,8 @@ class _Loop:
         self.numbers[item] = found
         return found
 
-    def _computed(self, target: str, one: Value, other: Any, calls: list[Call]) -> Value:
-        result = Value(ScalarType(int))
+    def _computed(self, target: str, one: AtenValue, other: Any, calls: list[Call]) -> AtenValue:
+        result = AtenValue(ScalarType(int))
         calls.append(Call(target, {"a": one, "b": other}, [result], self.source))
         return result
 
@@ -449,7 +449,7 @@ class _Loop:
     def _last_of(self, arg: Any, calls: list[Call]) -> Any:
         return map_values(arg, lambda value: self._last(value, calls))
 
-    def _last(self, value: Value, calls: list[Call]) -> Value:
+    def _last(self, value: AtenValue, calls: list[Call]) -> AtenValue:
         """What stands behind the loop for a value that a step made: only the last step's can be had."""
         found = self.makers.get(value)
         if found is None:
@@ -466,7 +466,7 @@ class _Loop:
             calls.append(Call("aten::select.int", args, [end], self.source))
         return end
 
-    def _stacked(self, made: _Made, value: Value) -> Value:
+    def _stacked(self, made: _Made, value: AtenValue) -> AtenValue:
         if made not in self.scan.stacked:
             self._one_type([step[made.call].outputs[made.place] for step in self.steps])
             self.scan.stacked[made] = _new(value, (self.count, *(value.tensor.shape or ())))
@@ -477,7 +477,7 @@ class _Loop:
         tensors = call.args.get("tensors")
         if call.target not in ("aten::stack", "aten::cat") or not isinstance(tensors, list):
             return None
-        found = [self.makers.get(item) if isinstance(item, Value) else None for item in tensors]
+        found = [self.makers.get(item) if isinstance(item, AtenValue) else None for item in tensors]
         start = next((place for place, item in enumerate(found) if item is not None), None)
         if start is None:
             return None
@@ -506,15 +506,15 @@ class _Loop:
         joined = [*before, value, *after]
         return Call("aten::cat", {"tensors": joined, "dim": axis}, call.outputs, call.source)
 
-    def _derived(self, target: str, of: Value, args: dict[str, Any], shape: Any, calls: list[Call]) -> Value:
+    def _derived(self, target: str, of: AtenValue, args: dict[str, Any], shape: Any, calls: list[Call]) -> AtenValue:
         made = _new(of, tuple(shape))
         calls.append(Call(target, {"self": of, **args}, [made], self.source))
         return made
 
 
-def _new(like: Value, shape: tuple[Dim, ...] | None = None) -> Value:
+def _new(like: AtenValue, shape: tuple[Dim, ...] | None = None) -> AtenValue:
     """A tensor of that dtype, and of that shape where no other is given."""
-    return Value(TensorType(like.tensor.dtype, like.tensor.shape if shape is None else shape))
+    return AtenValue(TensorType(like.tensor.dtype, like.tensor.shape if shape is None else shape))
 
 
 def _kinds(items: Any) -> Iterator[Any]:

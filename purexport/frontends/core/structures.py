@@ -23,19 +23,19 @@ from purexport.errors import ExportError
 from purexport.torch_patches.tracer import untraced
 
 
-class Step(NamedTuple):
+class StructureStep(NamedTuple):
     """One step from a structure to its part; `joint` stands before it in names."""
 
     text: str
     joint: str = "_"
 
 
-Path = tuple[Step, ...]
+Path = tuple[StructureStep, ...]
 Parts = list[tuple[Path, Any]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class StructureKind:
     """One kind of structure.
 
     `takes` says whether an object is of this kind, `parts` lists what is in it, and `put` makes another object like it
@@ -51,13 +51,13 @@ class Kind:
 
 
 @dataclass
-class Node:
+class StructureNode:
     """An object of a tree with its parts; a leaf has no kind."""
 
     item: Any
-    kind: Kind | None = None
+    kind: StructureKind | None = None
     paths: list[Path] = field(default_factory=list)
-    parts: list[Node] = field(default_factory=list)
+    parts: list[StructureNode] = field(default_factory=list)
 
     def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         """The leaves with the paths to them, in order."""
@@ -103,7 +103,7 @@ class Node:
         return [joined(steps) for steps in self.paths]
 
 
-def apart(tree: Any, *, results: bool = False) -> Node:
+def apart(tree: Any, *, results: bool = False) -> StructureNode:
     """A tree taken to pieces.
 
     An argument without tensors stays whole, unless models change it.  Of results every number is an output.
@@ -111,14 +111,14 @@ def apart(tree: Any, *, results: bool = False) -> Node:
     """
     kind = next((kind for kind in KINDS if kind.takes(tree)), None)
     if kind is None:
-        return Node(tree)
+        return StructureNode(tree)
     if kind.changes and not results:
         _refuse_unseen(tree)
     pairs = kind.parts(tree)
-    node = Node(tree, kind, [steps for steps, _ in pairs], [apart(part, results=results) for _, part in pairs])
+    node = StructureNode(tree, kind, [steps for steps, _ in pairs], [apart(part, results=results) for _, part in pairs])
     if results or kind.changes or kind.plain or any(isinstance(leaf, torch.Tensor) for _, leaf in node.leaves()):
         return node
-    return Node(tree)
+    return StructureNode(tree)
 
 
 def is_number(item: Any) -> bool:
@@ -131,7 +131,7 @@ def number_tensor(number: bool | int | float) -> torch.Tensor:
     return torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None)
 
 
-def joined(steps: Sequence[Step]) -> str:
+def joined(steps: Sequence[StructureStep]) -> str:
     """The name that the steps make together."""
     return "".join(step.text if not place else step.joint + step.text for place, step in enumerate(steps))
 
@@ -183,7 +183,7 @@ def paths_of(spec: pytree.TreeSpec) -> list[tuple[Path, pytree.TreeSpec]]:
     children = spec.children()
     found = []
     for key, child in zip(_keys_of(spec, len(children)), children, strict=True):
-        found += [((Step(key), *path), leaf) for path, leaf in paths_of(child)]
+        found += [((StructureStep(key), *path), leaf) for path, leaf in paths_of(child)]
     return found
 
 
@@ -209,13 +209,13 @@ def _known_parts(item: Any) -> Parts:
     try:
         pairs, _ = pytree.tree_flatten_with_path(item, is_leaf=lambda other: other is not item)
     except ValueError:  # the class was registered without names for its parts
-        return [((Step(str(place)),), part) for place, part in enumerate(_by_torch(item)[0])]
+        return [((StructureStep(str(place)),), part) for place, part in enumerate(_by_torch(item)[0])]
     return [(steps_of(path), part) for path, part in pairs]
 
 
 def steps_of(path: Sequence[Any]) -> Path:
     """A path as torch gives it."""
-    return tuple(Step(_key(entry)) for entry in path)
+    return tuple(StructureStep(_key(entry)) for entry in path)
 
 
 def _put_by_torch(item: Any, parts: Sequence[Any]) -> Any:
@@ -237,7 +237,7 @@ def _is_mapping(item: Any) -> bool:
 
 
 def _mapping_parts(item: Any) -> Parts:
-    return [((Step(str(key)),), item[key]) for key in item]
+    return [((StructureStep(str(key)),), item[key]) for key in item]
 
 
 def _put_mapping(item: Any, parts: Sequence[Any]) -> Any:
@@ -255,7 +255,7 @@ def _is_dataclass(item: Any) -> bool:
 
 def _field_parts(item: Any) -> Parts:
     names = [field.name for field in dataclasses.fields(item)]
-    return [((Step(name),), getattr(item, name)) for name in names if hasattr(item, name)]
+    return [((StructureStep(name),), getattr(item, name)) for name in names if hasattr(item, name)]
 
 
 def _put_fields(item: Any, parts: Sequence[Any]) -> Any:
@@ -326,7 +326,7 @@ def _is_cache(item: Any) -> bool:
 
 
 def _dotted(*texts: Any) -> Path:
-    return tuple(Step(str(text), ".") for text in texts)
+    return tuple(StructureStep(str(text), ".") for text in texts)
 
 
 def _layer_slots(layer: Any) -> list[tuple[str, int | None, Path]]:
@@ -458,7 +458,7 @@ def _put_halves(cache: Any, parts: Sequence[Any]) -> Any:
     return made
 
 
-def _cache_kind(cache: Any) -> Kind:
+def _cache_kind(cache: Any) -> StructureKind:
     return _LAYERED if _is_layered(cache) else _LISTED_CACHE
 
 
@@ -486,15 +486,15 @@ def _refuse_unseen(cache: Any) -> None:
                 )
 
 
-_LAYERED = Kind("a cache of layers", _is_layered, _layered_parts, _put_layers, changes=True)
-_LISTED_CACHE = Kind("a cache of lists", _is_listed, _listed_parts, _put_lists, changes=True)
+_LAYERED = StructureKind("a cache of layers", _is_layered, _layered_parts, _put_layers, changes=True)
+_LISTED_CACHE = StructureKind("a cache of lists", _is_listed, _listed_parts, _put_lists, changes=True)
 
-KINDS: tuple[Kind, ...] = (
-    Kind("a cache of two caches", _has_halves, _half_parts, _put_halves, changes=True),
+KINDS: tuple[StructureKind, ...] = (
+    StructureKind("a cache of two caches", _has_halves, _half_parts, _put_halves, changes=True),
     _LAYERED,
     _LISTED_CACHE,
-    Kind("a container", _is_container, _known_parts, _put_by_torch, plain=True),
-    Kind("a class registered with torch", _is_known, _known_parts, _put_by_torch),
-    Kind("a mapping", _is_mapping, _mapping_parts, _put_mapping),
-    Kind("a dataclass", _is_dataclass, _field_parts, _put_fields),
+    StructureKind("a container", _is_container, _known_parts, _put_by_torch, plain=True),
+    StructureKind("a class registered with torch", _is_known, _known_parts, _put_by_torch),
+    StructureKind("a mapping", _is_mapping, _mapping_parts, _put_mapping),
+    StructureKind("a dataclass", _is_dataclass, _field_parts, _put_fields),
 )

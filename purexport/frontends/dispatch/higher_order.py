@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from purexport.aten.graph import Block, Call, ScalarType, TensorType, Value
+from purexport.aten.graph import AtenValue as Value
+from purexport.aten.graph import Block, Call, ScalarType, TensorType
 from purexport.frontends.dispatch.tensors import Layout, Recorded
 
 

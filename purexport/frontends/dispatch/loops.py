@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from proto_schema.sizes import Size
-from purexport.aten.graph import AtenGraph, Block, Call, Input, ScalarType, Value, map_values, values_in
+from purexport.aten.graph import AtenGraph, Block, Call, Input, ScalarType, map_values, values_in
+from purexport.aten.graph import AtenValue as Value
 from purexport.frontends.core.rolled import rolled
 from purexport.frontends.dispatch.decisions import Decisions
 

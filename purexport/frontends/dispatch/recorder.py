@@ -30,10 +30,12 @@ from purexport.aten.graph import (
     ScalarType,
     Source,
     TensorType,
-    Value,
     same_bytes,
     tensor_type,
     users_frame,
+)
+from purexport.aten.graph import (
+    AtenValue as Value,
 )
 from purexport.errors import ExportError
 from purexport.frontends.core import prepacked

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, Value, values_in
+from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, values_in
+from purexport.aten.graph import AtenValue as Value
 from purexport.errors import ExportError, is_out_of_memory
 from purexport.frontends.core.attributes import Buffers, attributes_kept
 from purexport.frontends.core.request import (

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from proto_schema.sizes import Dim
-from purexport.aten.graph import TensorType, Value
+from purexport.aten.graph import AtenValue as Value
+from purexport.aten.graph import TensorType
 from purexport.frontends.dispatch.arguments import leaves
 from purexport.frontends.dispatch.numbers import Number, plain, wrapped
 from purexport.torch_patches.before_composites import below

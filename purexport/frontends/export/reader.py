@@ -18,14 +18,14 @@ import torch
 from purexport.aten.axes import own_name
 from purexport.aten.graph import (
     AtenGraph,
+    AtenValue,
     Call,
     Input,
     Recording,
-    Value,
     same_bytes,
 )
 from purexport.errors import ExportError
-from purexport.fx.reader import Reader
+from purexport.fx.reader import FxReader
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -38,7 +38,7 @@ def read(program: torch.export.ExportedProgram, names: Sequence[str] | None, sym
     `names` are those of the user's tensor inputs, in order (None: torch's own); `symbols` reads torch's sizes.
     """
     program = _resolved(program)
-    reader = Reader(Recording(), symbols)
+    reader = FxReader(Recording(), symbols)
     env = _placeholders(program, names, symbols, reader.graph)
     outputs = reader.body(program.graph_module, env)
     specs = program.graph_signature.output_specs
@@ -48,7 +48,7 @@ def read(program: torch.export.ExportedProgram, names: Sequence[str] | None, sym
             results.append(output)
         elif spec.kind.name in _MUTATIONS:
             args = {"self": _written(program, spec, env), "src": output, "non_blocking": False}
-            reader.graph.calls.append(Call("aten::copy_", args, [Value(output.type)]))
+            reader.graph.calls.append(Call("aten::copy_", args, [AtenValue(output.type)]))
         else:
             raise ExportError(
                 f"the program has an output of kind {spec.kind.name}, which ONNX cannot express",
@@ -163,7 +163,7 @@ def _placeholders(
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     state = {**program.constants, **dict(program.state_dict)}
     env: dict[torch.fx.Node, Any] = {}
-    owned: dict[tuple[Any, ...], Value] = {}
+    owned: dict[tuple[Any, ...], AtenValue] = {}
     users = iter(names) if names is not None else None
     for node in program.graph.nodes:
         if node.op != "placeholder":
@@ -175,7 +175,7 @@ def _placeholders(
             if not isinstance(recorded, torch.Tensor) and not isinstance(recorded, torch.SymInt):
                 env[node] = recorded
                 continue
-            value = Value(symbols.type(recorded))
+            value = AtenValue(symbols.type(recorded))
             name = next(users) if users is not None else node.name
             graph.inputs.append(Input(value, name, "user"))
         else:
@@ -186,7 +186,7 @@ def _placeholders(
                     code="program-not-read",
                 )
             key = same_bytes(tensor)
-            value = owned.get(key) or Value(symbols.type(tensor))
+            value = owned.get(key) or AtenValue(symbols.type(tensor))
             if key not in owned:
                 owned[key] = value
                 name = {"PARAMETER": "parameter", "BUFFER": "buffer"}.get(kind, "constant")

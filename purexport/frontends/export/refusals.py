@@ -26,7 +26,7 @@ from purexport.errors import ExportError
 from purexport.frontends.core import row_loops
 from purexport.frontends.core.request import refuse_output
 from purexport.frontends.core.single_calls import recorded_in_other_forms
-from purexport.frontends.core.structures import Node, Path, apart
+from purexport.frontends.core.structures import Path, StructureNode, apart
 from purexport.frontends.export.constants import decided_by_constants
 from purexport.frontends.export.specs import Place, Relation
 from purexport.shapes.failures import code_of
@@ -62,7 +62,7 @@ class Watch:
         signature: inspect.Signature,
         arguments: Mapping[str, Any],
         names: Mapping[int, str],
-        structure: Node,
+        structure: StructureNode,
         relations: Sequence[Relation],
         small: bool,
         without: set[row_loops.Step],

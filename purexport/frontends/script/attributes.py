@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Assigned, Source, TensorType, Value
+from purexport.aten.graph import Assigned, AtenValue, Source, TensorType
 from purexport.frontends.core import prepacked
-from purexport.frontends.script.recorder import Recorder
+from purexport.frontends.script.recorder import ScriptRecorder
 from purexport.frontends.script.values import Module, ScriptDict, imported
 from purexport.torch_patches.torch_jit import MODULES
 
@@ -19,7 +19,7 @@ from purexport.torch_patches.torch_jit import MODULES
 class Attributes:
     """The cells by the path of the module and the name, and where the script assigned them last."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: ScriptRecorder) -> None:
         self._recorder = recorder
         self._cells: dict[tuple[str, str], ScriptDict] = {}
         self._assigned: dict[tuple[str, str], Source] = {}
@@ -44,7 +44,7 @@ class Attributes:
             full = f"{path}.{name}" if path else name
             value = self._cells[path, name]["value"]
             item = inputs.get(full)
-            if item is not None and isinstance(value, Value) and isinstance(value.type, TensorType):
+            if item is not None and isinstance(value, AtenValue) and isinstance(value.type, TensorType):
                 written.append(Assigned(item, value, str(source)))
             else:
                 remarks.append(f"the script assigns {full}; the value is right inside the file, and not kept")

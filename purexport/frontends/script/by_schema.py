@@ -7,21 +7,21 @@ import re
 from typing import Any
 
 from purexport.aten import scalars
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.aten.names import base_of, overloads_of
 from purexport.aten.schema import bind, signature, target_of
 from purexport.errors import ExportError
 from purexport.frontends.script.conversions import to_tensor
 from purexport.frontends.script.kinds import NUMBERS, number_kind
-from purexport.frontends.script.recorder import Recorder
-from purexport.frontends.script.registry import Node
+from purexport.frontends.script.recorder import ScriptRecorder
+from purexport.frontends.script.registry import ScriptNode
 from purexport.frontends.script.values import Module, holds_value
 
 _TENSORS = re.compile(r"\bTensor\b")
 _NUMBER = re.compile(r"(Scalar|number|int|float|bool)\b")
 
 
-def record_by_schema(machine: Recorder, node: Node, operands: list[Any]) -> Any:
+def record_by_schema(machine: ScriptRecorder, node: ScriptNode, operands: list[Any]) -> Any:
     """The result of an operator in torch's registry: a number, or the values of a call.
 
     Raises ExportError for an operator outside ATen without an operand from the graph, and for one that does not run.
@@ -34,7 +34,7 @@ def record_by_schema(machine: Recorder, node: Node, operands: list[Any]) -> Any:
         target = scalars.without_write(target)
         kind = target.partition(".")[0]
     number = NUMBERS.get(node.type)
-    if scalars.is_scalar_operator(kind) and not any(isinstance(item, Value) for item in operands):
+    if scalars.is_scalar_operator(kind) and not any(isinstance(item, AtenValue) for item in operands):
         found = scalars.evaluate(kind, {f"operand_{index}": operand for index, operand in enumerate(operands)})
         return float(found) if number is float else found  # 2 ** 2 is 4.0
     if not target.startswith("aten::") and not holds_value(operands):
@@ -42,7 +42,7 @@ def record_by_schema(machine: Recorder, node: Node, operands: list[Any]) -> Any:
     return machine.record(target, bind(target, _as_tensors(machine, node, target, operands), {}), node.source, number)
 
 
-def _as_tensors(machine: Recorder, node: Node, target: str, operands: list[Any]) -> list[Any]:
+def _as_tensors(machine: ScriptRecorder, node: ScriptNode, target: str, operands: list[Any]) -> list[Any]:
     """The operands, with a tensor for a number that no overload of the operator takes.
 
     A script whose argument has no annotation, and so is declared a tensor, may be exported with a number for it.

@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Call, ScalarType, SequenceType, Source, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, ScalarType, SequenceType, Source, TensorType
 from purexport.errors import ExportError
 from purexport.frontends.script.kinds import NUMBER_DTYPES, number_kind
-from purexport.frontends.script.recorder import Recorder
+from purexport.frontends.script.recorder import ScriptRecorder
 from purexport.frontends.script.values import ScriptList, holds_value
 
 _CAST_NAMES = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten::Bool.Tensor"}
 
 
-def to_number(machine: Recorder, cast: Any, operand: Any, source: Source) -> Any:
+def to_number(machine: ScriptRecorder, cast: Any, operand: Any, source: Source) -> Any:
     """int(), float(), bool() (`cast` None: item()) of a tensor or number."""
-    if not isinstance(operand, Value):
+    if not isinstance(operand, AtenValue):
         return operand if cast is None else cast(operand)
     if isinstance(operand.type, ScalarType) and cast in (None, operand.type.kind):
         return operand
@@ -37,7 +37,7 @@ def to_number(machine: Recorder, cast: Any, operand: Any, source: Source) -> Any
     return value
 
 
-def to_tensor(machine: Recorder, number: Any, source: Source, exact: bool = False) -> Value:
+def to_tensor(machine: ScriptRecorder, number: Any, source: Source, exact: bool = False) -> AtenValue:
     """A zero-dim tensor of a number; with `exact` a float is a float64, and not the default dtype."""
     kind = number_kind(number)
     dtype = torch.float64 if exact and kind is float else NUMBER_DTYPES[kind]
@@ -45,7 +45,7 @@ def to_tensor(machine: Recorder, number: Any, source: Source, exact: bool = Fals
     return machine.emit("aten::scalar_tensor", args, torch.empty((), dtype=dtype), source)
 
 
-def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Source) -> Value:
+def literal(machine: ScriptRecorder, data: Any, dtype: torch.dtype | None, source: Source) -> AtenValue:
     """`torch.tensor` of numbers, nested lists included: a constant when they are known."""
     if not holds_value(data):
         with machine.shapes.outside():
@@ -56,9 +56,9 @@ def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Sou
     return value if dtype is None else cast(machine, value, dtype, source)
 
 
-def _stacked(machine: Recorder, data: Any, source: Source, exact: bool) -> Value:
+def _stacked(machine: ScriptRecorder, data: Any, source: Source, exact: bool) -> AtenValue:
     if isinstance(data, ScriptList) and data.value is not None:
-        if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
+        if not isinstance(data.value, AtenValue) or not isinstance(data.value.type, TensorType):
             raise ExportError(
                 f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack",
                 code="script-operator",
@@ -71,20 +71,20 @@ def _stacked(machine: Recorder, data: Any, source: Source, exact: bool) -> Value
     order = (torch.float64, *(NUMBER_DTYPES[kind] for kind in (float, int, bool)), *dtypes)
     widest = next(kind for kind in order if kind in dtypes)
     items = [cast(machine, item, widest, source) for item in items]
-    stacked: Value = machine.record("aten::stack", {"tensors": items, "dim": 0}, source)
+    stacked: AtenValue = machine.record("aten::stack", {"tensors": items, "dim": 0}, source)
     return stacked
 
 
-def cast(machine: Recorder, value: Value, dtype: torch.dtype, source: Source) -> Value:
+def cast(machine: ScriptRecorder, value: AtenValue, dtype: torch.dtype, source: Source) -> AtenValue:
     """`value.to(dtype)`."""
     if value.tensor.dtype is dtype:
         return value
     args = {"self": value, "dtype": dtype, "non_blocking": False, "copy": False, "memory_format": None}
-    made: Value = machine.record("aten::to.dtype", args, source)
+    made: AtenValue = machine.record("aten::to.dtype", args, source)
     return made
 
 
-def filler(machine: Recorder, like: Value, source: Source) -> Any:
+def filler(machine: ScriptRecorder, like: AtenValue, source: Source) -> Any:
     """A filler: an item with the type of `like` that is never read."""
     if isinstance(like.type, ScalarType):
         return like.type.kind(0)
@@ -93,7 +93,7 @@ def filler(machine: Recorder, like: Value, source: Source) -> Any:
         return machine.emit("sequence::construct", args, machine.fakes[like], source)
     sizes = [size if isinstance(size, int) else 1 for size in like.tensor.shape or ()]
     args = {"size": sizes, "dtype": like.tensor.dtype, "layout": None, "device": None, "pin_memory": None}
-    unread: Value = machine.record("aten::zeros", args, source)
+    unread: AtenValue = machine.record("aten::zeros", args, source)
     machine.retarget(unread, "prim::Uninitialized")
     return unread
 

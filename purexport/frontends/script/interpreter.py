@@ -23,11 +23,11 @@ from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import (
     AtenGraph,
+    AtenValue,
     Call,
     Input,
     SequenceType,
     TensorType,
-    Value,
     map_values,
     tensor_type,
     with_values,
@@ -53,7 +53,7 @@ class Script:
 def interpret(
     model: Any,
     inputs: Sequence[tuple[str, torch.Tensor]],
-    arguments: Callable[[Sequence[Value]], Sequence[Any]],
+    arguments: Callable[[Sequence[AtenValue]], Sequence[Any]],
     axes: Mapping[str, Axes],
     *,
     lists: bool,
@@ -169,14 +169,14 @@ def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine,
     return Script(graph, result, remarks)
 
 
-def _with_values(graph: AtenGraph, result: Any, others: Mapping[Value, Value]) -> tuple[AtenGraph, Any]:
+def _with_values(graph: AtenGraph, result: Any, others: Mapping[AtenValue, AtenValue]) -> tuple[AtenGraph, Any]:
     """The graph and the result with other values in place of some."""
 
-    def other(value: Value) -> Value:
+    def other(value: AtenValue) -> AtenValue:
         return others.get(value, value)
 
     inputs = {item: replace(item, value=other(item.value)) for item in graph.inputs}
     calls = [with_values(call, other, other) for call in graph.calls]
     written = [replace(item, input=inputs[item.input], value=map_values(item.value, other)) for item in graph.assigned]
-    leaves = pytree.tree_map(lambda leaf: other(leaf) if isinstance(leaf, Value) else leaf, result)
+    leaves = pytree.tree_map(lambda leaf: other(leaf) if isinstance(leaf, AtenValue) else leaf, result)
     return replace(graph, inputs=list(inputs.values()), calls=calls, assigned=written), leaves

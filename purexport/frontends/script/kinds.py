@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import ScalarType, Source, TensorType, Value
+from purexport.aten.graph import AtenValue, ScalarType, Source, TensorType
 from purexport.errors import ExportError
-from purexport.frontends.script.recorder import Recorder
+from purexport.frontends.script.recorder import ScriptRecorder
 
 NUMBERS: dict[str, type] = {"int": int, "float": float, "bool": bool}  # by the names of TorchScript
 NUMBER_DTYPES = {int: torch.int64, float: torch.float32, bool: torch.bool}
@@ -16,7 +16,7 @@ NUMBER_DTYPES = {int: torch.int64, float: torch.float32, bool: torch.bool}
 
 def number_kind(item: Any) -> Any:
     """int, float or bool of a number, known or computed; None for anything else."""
-    if isinstance(item, Value):
+    if isinstance(item, AtenValue):
         return item.type.kind if isinstance(item.type, ScalarType) else None
     return type(item) if isinstance(item, (bool, int, float)) else None
 
@@ -26,7 +26,7 @@ def kind_of(item: Any) -> Any:
 
     Two values can be carried as one variable only if their kinds are equal.
     """
-    if isinstance(item, Value) and isinstance(item.type, TensorType):
+    if isinstance(item, AtenValue) and isinstance(item.type, TensorType):
         return item.type.dtype, item.type.rank
     return number_kind(item)
 
@@ -38,7 +38,7 @@ def fake_kind(fake: Any) -> Any:
     return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(fake)]
 
 
-def joined(machine: Recorder, one: Any, other: Any, source: Source) -> Any:
+def joined(machine: ScriptRecorder, one: Any, other: Any, source: Source) -> Any:
     """The fake of a value that may be either.  Raises ExportError when ONNX has no type for both."""
     kinds = [kind_of(item) for item in (one, other)]
     if kinds[0] != kinds[1] or kinds[0] is None:

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from purexport.aten.graph import Frame, Source, Value
+from purexport.aten.graph import AtenValue, Frame, Source
 from purexport.errors import ExportError
 from purexport.frontends.core.frames import traced_frames
 from purexport.frontends.script.attributes import Attributes
 from purexport.frontends.script.by_schema import record_by_schema
-from purexport.frontends.script.recorder import Recorder
-from purexport.frontends.script.registry import ANY, FORMS, Form, Handlers, Node
+from purexport.frontends.script.recorder import ScriptRecorder
+from purexport.frontends.script.registry import ANY, FORMS, Form, Handlers, ScriptNode
 from purexport.shapes.fakes import FakeMachine
 
 MOST_STEPS = 100_000
@@ -34,7 +34,7 @@ class LongLoop(Exception):  # noqa: N818  it is a finding, after which the inter
         self.key = key
 
 
-class Machine(Recorder):
+class Machine(ScriptRecorder):
     """One interpretation of the TorchScript graph `script`, whose nodes live as long as it does.
 
     `kept` are the keys of the loops that stay loops although their steps are known; None unrolls all of them.
@@ -77,12 +77,12 @@ class Machine(Recorder):
         operands = [self.state.env[value.unique()] for value in node.inputs()]
         handler = self._handlers.find(ANY, kind)
         if handler is not None:
-            result = handler(self, Node(kind, self.place(node), node), *operands)
+            result = handler(self, ScriptNode(kind, self.place(node), node), *operands)
         else:
-            result = self._operate(Node(kind, self.place(node, operands), node), operands)
+            result = self._operate(ScriptNode(kind, self.place(node, operands), node), operands)
         self._store(node, result)
 
-    def _operate(self, node: Node, operands: list[Any]) -> Any:
+    def _operate(self, node: ScriptNode, operands: list[Any]) -> Any:
         """The result of an operator, by the first form that takes it, else by its schema."""
         for form in FORMS:
             result = self._apply(form, node, operands)
@@ -90,7 +90,7 @@ class Machine(Recorder):
                 return result
         return record_by_schema(self, node, operands)
 
-    def _apply(self, form: Form, node: Node, operands: Sequence[Any]) -> Any:
+    def _apply(self, form: Form, node: ScriptNode, operands: Sequence[Any]) -> Any:
         """The result of a form's handler; NotImplemented where there is none, or where it does not take the operands.
 
         Raises ExportError where the form refuses operators without a handler.
@@ -126,4 +126,4 @@ class Machine(Recorder):
 
     def owner(self, item: Any) -> str:
         """The path of the module that a parameter belongs to; empty for anything else."""
-        return self.owners.get(item, "") if isinstance(item, Value) else ""
+        return self.owners.get(item, "") if isinstance(item, AtenValue) else ""

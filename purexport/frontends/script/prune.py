@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from purexport.aten.graph import Block, Call, Value, values_in
+from purexport.aten.graph import AtenValue, Block, Call, values_in
 from purexport.aten.schema import signature
 
 
@@ -19,10 +19,10 @@ def pruned(calls: Sequence[Call], result: Any) -> Sequence[Call]:
     """The calls without everything that `result` does not need; all of them where none has a block."""
     if not any(call.blocks for call in calls):
         return calls
-    return _live(calls, {leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Value)})
+    return _live(calls, {leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, AtenValue)})
 
 
-def _live(calls: Iterable[Call], used: set[Value]) -> list[Call]:
+def _live(calls: Iterable[Call], used: set[AtenValue]) -> list[Call]:
     """The calls that compute the values in `used`; the values that these calls need are added to `used`."""
     live = []
     for call in reversed(list(calls)):
@@ -44,7 +44,7 @@ def _writes(call: Call) -> bool:
         return False
 
 
-def _branch(call: Call, used: set[Value]) -> Call:
+def _branch(call: Call, used: set[AtenValue]) -> Call:
     """The branch without the outputs that are not read."""
     kept = [index for index, value in enumerate(call.outputs) if value in used]
     blocks = [_with_outputs(block, [block.outputs[index] for index in kept]) for block in call.blocks]
@@ -55,7 +55,7 @@ def _with_outputs(block: Block, outputs: Sequence[Any]) -> Block:
     return replace(block, calls=_live(block.calls, set(values_in(outputs))), outputs=outputs)
 
 
-def _loop(call: Call, used: set[Value]) -> Call:
+def _loop(call: Call, used: set[AtenValue]) -> Call:
     """The loop without carried values whose final value is not read, and which the rest of the body does not read."""
     (block,) = call.blocks
     kept = {index for index, value in enumerate(call.outputs) if value in used}
@@ -74,7 +74,7 @@ def _loop(call: Call, used: set[Value]) -> Call:
     return replace(call, args={**call.args, "carried": carried}, outputs=outputs, blocks=[body])
 
 
-def _needed(block: Block, kept: set[int]) -> set[Value]:
+def _needed(block: Block, kept: set[int]) -> set[AtenValue]:
     """The values that the condition and the kept results of a loop's body need; the body is not changed."""
     needed = set(values_in([block.outputs[0], *(block.outputs[index + 1] for index in sorted(kept))]))
     for call in reversed(block.calls):

@@ -1,7 +1,7 @@
 """Records calls into the graph or the current body, and runs them on fake tensors for their types.
 
-The `State` contains everything that belongs to the current body; a new body is a fork of it.  Everything else (the
-fakes of all values, their producers, the model's tensors) only grows, and all bodies use the same.
+The `ScriptState` contains everything that belongs to the current body; a new body is a fork of it.  Everything else
+(the fakes of all values, their producers, the model's tensors) only grows, and all bodies use the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from proto_schema.sizes import Size
 from purexport.aten import scalars
 from purexport.aten.graph import (
+    AtenValue,
     Call,
     Input,
     ListType,
@@ -26,7 +27,6 @@ from purexport.aten.graph import (
     Source,
     TensorType,
     Type,
-    Value,
     map_values,
     same_bytes,
     tensor_type,
@@ -36,7 +36,7 @@ from purexport.aten.schema import changes_shape, dtype_from_code, signature
 from purexport.dtypes import stored_dtype
 from purexport.errors import ExportError
 from purexport.frontends.script.sequence_aliasing import SequenceAliasing
-from purexport.frontends.script.state import State
+from purexport.frontends.script.state import ScriptState
 from purexport.frontends.script.values import Changeable, FakeSequence, ScriptDict, ScriptList
 from purexport.shapes.failures import code_of
 from purexport.shapes.fakes import Axes, FakeMachine
@@ -45,25 +45,27 @@ _QUANTIZING = ("quantized::", "aten::quantize_per")
 _FLOAT_RESULT = re.compile("^quantized::.*_dynamic|^quantized::embedding|^aten::dequantize|^aten::int_repr")
 
 
-class Recorder:
+class ScriptRecorder:
     """The graph that is recorded, and the state of the current body."""
 
     def __init__(self, shapes: FakeMachine) -> None:
         self.shapes = shapes
         self.graph = Recording()
-        self.fakes: dict[Value, Any] = {}
-        self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors with symbolic sizes, when they were made
-        self.producers: dict[Value, Call] = {}
-        self.owned: dict[tuple[Any, ...], Value] = {}
-        self.owners: dict[Value, str] = {}  # the module path of each parameter
-        self.quantized: dict[Value, Any] = {}  # what may be a quantized tensor, of which the fakes are plain: its dtype
+        self.fakes: dict[AtenValue, Any] = {}
+        self.sizes: dict[AtenValue, tuple[Any, ...]] = {}  # of tensors with symbolic sizes, when they were made
+        self.producers: dict[AtenValue, Call] = {}
+        self.owned: dict[tuple[Any, ...], AtenValue] = {}
+        self.owners: dict[AtenValue, str] = {}  # the module path of each parameter
+        self.quantized: dict[
+            AtenValue, Any
+        ] = {}  # what may be a quantized tensor, of which the fakes are plain: its dtype
         self.aliasing = SequenceAliasing()
-        self.state = State(calls=self.graph.calls)
+        self.state = ScriptState(calls=self.graph.calls)
 
     # -- bodies
 
     @contextmanager
-    def body(self, condition: Value | None = None, holds: bool = True) -> Iterator[State]:
+    def body(self, condition: AtenValue | None = None, holds: bool = True) -> Iterator[ScriptState]:
         """Inside, record into the body of a branch or loop, on a fork of the state.
 
         In the body `condition` is known to be `holds`.  Afterwards the state from before is current again, lists, dicts
@@ -89,7 +91,7 @@ class Recorder:
         return [*self.shapes.merged(), *self.shapes.settled()]
 
     @contextmanager
-    def resumed(self, body: State) -> Iterator[None]:
+    def resumed(self, body: ScriptState) -> Iterator[None]:
         """Inside, record further calls at the end of a body that is already interpreted."""
         outer, self.state = self.state, body
         try:
@@ -97,7 +99,7 @@ class Recorder:
         finally:
             self.state = outer
 
-    def adopt(self, body: State, source: Source) -> None:
+    def adopt(self, body: ScriptState, source: Source) -> None:
         """Make a body part of the body around it, for which what the body learnt holds too."""
         if body.learnt is not None:
             self.shapes.knowledge.take(body.learnt)
@@ -130,43 +132,43 @@ class Recorder:
 
     # -- values
 
-    def value(self, fake: Any) -> Value:
+    def value(self, fake: Any) -> AtenValue:
         """A value of the type of `fake`."""
         if isinstance(fake, FakeSequence):
-            value = Value(SequenceType(self.shapes.type(fake.element)))
+            value = AtenValue(SequenceType(self.shapes.type(fake.element)))
         else:
-            value = Value(self.shapes.type(fake))
+            value = AtenValue(self.shapes.type(fake))
         self.fakes[value] = fake
         if isinstance(value.type, TensorType) and any(isinstance(size, Size) for size in value.type.shape or ()):
             self.sizes[value] = tuple(fake.shape)  # the fake may be given another shape in place
         return value
 
-    def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
+    def input(self, name: str, type_: TensorType, axes: Axes) -> AtenValue:
         """A graph input."""
         value = self.value(self.shapes.tensor(type_, axes))
         self.graph.inputs.append(Input(value, name, "user"))
         return value
 
-    def settled_values(self) -> dict[Value, Value]:
+    def settled_values(self) -> dict[AtenValue, AtenValue]:
         """New values for those whose axes the script has specialized or made equal by now."""
         found = {}
         settled = self.shapes.fixed() or self.shapes.merged()
         for value, sizes in self.sizes.items() if settled else ():
             now = self.shapes.type(torch.empty(sizes, dtype=value.tensor.dtype))
-            found[value] = Value(replace(value.tensor, shape=now.shape))
+            found[value] = AtenValue(replace(value.tensor, shape=now.shape))
         return found
 
-    def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
+    def constant(self, tensor: torch.Tensor, name: str = "constant") -> AtenValue:
         """A value for a known tensor."""
         value = self.graph.constant(tensor, name)
         self.fakes[value] = self.shapes.constant(tensor)
         return value
 
-    def model_tensor(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
+    def model_tensor(self, tensor: torch.Tensor, path: str, kind: str) -> AtenValue:
         """The value of a tensor that the model owns; there is one value for all names of the tensor."""
         key = same_bytes(tensor)
         if key not in self.owned:
-            value = Value(tensor_type(tensor))
+            value = AtenValue(tensor_type(tensor))
             self.graph.inputs.append(Input(value, path, kind, tensor))
             if kind == "parameter":
                 self.owners[value] = path.rpartition(".")[0]
@@ -174,7 +176,7 @@ class Recorder:
             self.owned[key] = value
         return self.owned[key]
 
-    def written_tensors(self) -> set[Value]:
+    def written_tensors(self) -> set[AtenValue]:
         """The tensors of the model that the script has written to in place."""
         return {value for value in self.owned.values() if self.aliasing.is_written(self.fakes[value])}
 
@@ -190,16 +192,16 @@ class Recorder:
 
     def describe(self, item: Any) -> str:
         """A description of a value for error messages: its type, and the line that made it."""
-        call = self.producers.get(item) if isinstance(item, Value) else None
+        call = self.producers.get(item) if isinstance(item, AtenValue) else None
         made = f" (made at {call.source})" if call is not None else self._given(item)
-        if isinstance(item, Value):
+        if isinstance(item, AtenValue):
             return (f"a tensor {item.type}" if isinstance(item.type, TensorType) else f"a computed {item.type}") + made
         names = {list: "a list", tuple: "a tuple", dict: "a dict"}
         return next((name for kind, name in names.items() if isinstance(item, kind)), f"{item!r}")
 
     def _given(self, item: Any) -> str:
         name = next((f" ({given.name!r})" for given in self.graph.inputs if given.value is item), "")
-        return name if isinstance(item, Value) else ""
+        return name if isinstance(item, AtenValue) else ""
 
     # -- calls
 
@@ -215,13 +217,13 @@ class Recorder:
             self.quantized.update(dict.fromkeys(call.outputs, dtype or next(iter(of_quantized), None)))
         self.aliasing.note_writes(call, self.fakes)
 
-    def retarget(self, value: Value, target: str) -> None:
+    def retarget(self, value: AtenValue, target: str) -> None:
         """Let the call that was recorded last, which makes `value`, be one of another operator."""
         assert self.state.calls[-1].outputs == (value,), "another call was recorded behind it"
         call = self.state.calls[-1] = replace(self.state.calls[-1], target=target)
         self.producers[value] = call
 
-    def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
+    def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> AtenValue:
         """Record a call whose result has the type of `fake`."""
         value = self.value(fake)
         self.add(Call(target, args, [value], source))
@@ -238,7 +240,7 @@ class Recorder:
             type_ = ScalarType(int)
         if target == "aten::int_repr":
             type_ = TensorType(self._integers_of(args["self"], source), None)
-        call = Call(target, args, [Value(type_)], source)
+        call = Call(target, args, [AtenValue(type_)], source)
         self._refuse_new_shape(call)
         if kind in (int, float) and self._is_held_fixed(call):
             return self.emit(target, args, self.shapes.unknown(kind), source)
@@ -277,10 +279,10 @@ class Recorder:
         if scalars.is_scalar_operator(call.base) or any(map(_is_tensor, call.args.values())):
             return False
         return any(
-            isinstance(self.fakes[item], torch.SymFloat) for item in call.args.values() if isinstance(item, Value)
+            isinstance(self.fakes[item], torch.SymFloat) for item in call.args.values() if isinstance(item, AtenValue)
         )
 
-    def _integers_of(self, value: Value, source: Source) -> torch.dtype:
+    def _integers_of(self, value: AtenValue, source: Source) -> torch.dtype:
         """The dtype of a quantized tensor's integers."""
         dtype = self.quantized.get(value)
         if dtype is None:
@@ -294,7 +296,7 @@ class Recorder:
     def _refuse_new_shape(self, call: Call) -> None:
         """Refuse a new shape for a tensor from outside a body: the code after the body knows only one shape of it."""
         changed = call.args.get("self")
-        if not self.state.is_fork or not isinstance(changed, Value) or not changes_shape(call.target):
+        if not self.state.is_fork or not isinstance(changed, AtenValue) or not changes_shape(call.target):
             return
         place = next(place for place, value in enumerate(self.fakes) if value is changed)
         # the model's tensors are read at their first use
@@ -316,9 +318,9 @@ class Recorder:
             self.add(replace(call, outputs=[made]))
         return self.state.numbers[key]
 
-    def _take(self, items: Value, index: int, fake: Any, source: Source) -> Value:
+    def _take(self, items: AtenValue, index: int, fake: Any, source: Source) -> AtenValue:
         return self.emit("prim::getitem", {"list": items, "index": index}, fake, source)
 
 
 def _is_tensor(arg: Any) -> bool:
-    return isinstance(arg, Value) and isinstance(arg.type, TensorType)
+    return isinstance(arg, AtenValue) and isinstance(arg.type, TensorType)

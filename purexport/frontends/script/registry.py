@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from purexport.aten.graph import Source, Value
+from purexport.aten.graph import AtenValue, Source
 from purexport.errors import ExportError
 from purexport.frontends.script.values import ComputedText, Maybe, ScriptList, holds_value
 
@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Handler)
 
 
 @dataclass(frozen=True)
-class Node:
+class ScriptNode:
     """A node of TorchScript: its kind (`aten::append`, without overload), its place, and torch's own object."""
 
     kind: str
@@ -53,7 +53,7 @@ class Form:
 
     name: str
     applies: Callable[[Sequence[Any]], bool]
-    refusal: Callable[[Node, Sequence[Any]], ExportError] | None = None
+    refusal: Callable[[ScriptNode, Sequence[Any]], ExportError] | None = None
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def _has_optional(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, Maybe) for item in operands)
 
 
-def _refuse_optional(node: Node, operands: Sequence[Any]) -> ExportError:
+def _refuse_optional(node: ScriptNode, operands: Sequence[Any]) -> ExportError:
     maybe = next(item for item in operands if isinstance(item, Maybe))
     return ExportError(
         f"{node.kind} at {node.source} takes a value that is None on one path at {maybe.source}; test it with "
@@ -80,7 +80,7 @@ def _has_text(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, ComputedText) for item in operands)
 
 
-def _refuse_text(node: Node, operands: Sequence[Any]) -> ExportError:
+def _refuse_text(node: ScriptNode, operands: Sequence[Any]) -> ExportError:
     return ExportError(
         f"{node.kind} at {node.source} takes a text that depends on data; ONNX has no form of it", code="data-dependent"
     )
@@ -90,7 +90,7 @@ def _has_dynamic(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, ScriptList) and item.value is not None for item in operands)
 
 
-def _refuse_dynamic(node: Node, operands: Sequence[Any]) -> ExportError:
+def _refuse_dynamic(node: ScriptNode, operands: Sequence[Any]) -> ExportError:
     return ExportError(
         f"{node.kind} at {node.source} takes a list whose length depends on data, which has no form in ONNX; use "
         "torch.stack or torch.cat of it, or a list of known length",
@@ -99,7 +99,7 @@ def _refuse_dynamic(node: Node, operands: Sequence[Any]) -> ExportError:
 
 
 def _is_place(operands: Sequence[Any]) -> bool:
-    return len(operands) > 1 and isinstance(operands[0], ScriptList) and isinstance(operands[1], Value)
+    return len(operands) > 1 and isinstance(operands[0], ScriptList) and isinstance(operands[1], AtenValue)
 
 
 def _is_list_of_values(operands: Sequence[Any]) -> bool:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.errors import ExportError
 from purexport.frontends.core.request import (
     Captured,
@@ -32,7 +32,7 @@ def interpret_script(request: Request) -> Captured:
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
 
-    def arguments(values: Sequence[Value]) -> list[Any]:
+    def arguments(values: Sequence[AtenValue]) -> list[Any]:
         args, kwargs = flat.rebuild(values, plain=True)
         return _positional(request.model, args, kwargs)
 

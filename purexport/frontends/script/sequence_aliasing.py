@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from purexport.aten.graph import Call, Source, Value
+from purexport.aten.graph import AtenValue, Call, Source
 from purexport.aten.memory import storage_of, written_by
 from purexport.errors import ExportError
 from purexport.frontends.script.values import FakeSequence
@@ -45,7 +45,9 @@ class SequenceAliasing:
         self.share(sequence, item)
         self._places.setdefault(self._group(sequence), place)
 
-    def refuse_writes_of_earlier_steps(self, calls: Sequence[Call], fakes: Mapping[Value, Any], before: int) -> None:
+    def refuse_writes_of_earlier_steps(
+        self, calls: Sequence[Call], fakes: Mapping[AtenValue, Any], before: int
+    ) -> None:
         """Refuse writes in the body of a loop: an earlier step may have put the written tensor into a list.
 
         `before` is the number of values that existed when the body began; values made in the body are new at each step.
@@ -61,12 +63,12 @@ class SequenceAliasing:
         """True when a call wrote to this tensor's storage."""
         return storage_of(fake) in self.written
 
-    def note_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
+    def note_writes(self, call: Call, fakes: Mapping[AtenValue, Any]) -> None:
         """Remember the storages that a call writes to.  Raises the errors of `refuse_writes`."""
         self.written.update(storage_of(fakes[value]) for value in written_by(call))
         self.refuse_writes(call, fakes)
 
-    def refuse_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
+    def refuse_writes(self, call: Call, fakes: Mapping[AtenValue, Any]) -> None:
         """Raise ExportError where a call writes in place to a tensor that may be an element of a list."""
         for value in written_by(call) if self._places else ():
             place = self._places.get(self._group(fakes[value]))

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import SequenceType, Source, Value
+from purexport.aten.graph import AtenValue, SequenceType, Source
 from purexport.errors import ExportError
 from purexport.frontends.script.conversions import literal
 from purexport.frontends.script.kinds import NUMBER_DTYPES, kind_of, number_kind
-from purexport.frontends.script.recorder import Recorder
+from purexport.frontends.script.recorder import ScriptRecorder
 from purexport.frontends.script.values import Columns, FakeSequence, ScriptList
 
 # what every element is like: a FakeSequence for tensors, a number's type, a tuple of those; None for an empty list
@@ -23,7 +23,7 @@ Element = Any
 KIND_OF_DTYPE = {dtype: kind for kind, dtype in NUMBER_DTYPES.items()}
 
 
-def element_of(machine: Recorder, items: ScriptList, source: Source) -> Element:
+def element_of(machine: ScriptRecorder, items: ScriptList, source: Source) -> Element:
     """The common type of the elements of a list.  Raises ExportError where ONNX cannot express it."""
     if isinstance(items.value, Columns):
         return tuple(element_of(machine, part, source) for part in items.value.lists)
@@ -37,7 +37,7 @@ def element_of(machine: Recorder, items: ScriptList, source: Source) -> Element:
     return found
 
 
-def element_of_item(machine: Recorder, item: Any, source: Source) -> Element:
+def element_of_item(machine: ScriptRecorder, item: Any, source: Source) -> Element:
     """The type of one element.  Raises ExportError where ONNX cannot express it."""
     if number_kind(item) is not None:
         return number_kind(item)
@@ -52,7 +52,7 @@ def element_of_item(machine: Recorder, item: Any, source: Source) -> Element:
     return FakeSequence(machine.fakes[item])
 
 
-def joined_elements(machine: Recorder, one: Element, other: Element, source: Source) -> Element:
+def joined_elements(machine: ScriptRecorder, one: Element, other: Element, source: Source) -> Element:
     """The common type of two types of elements."""
     if one is None or other is None:
         return other if one is None else one
@@ -73,7 +73,7 @@ def joined_elements(machine: Recorder, one: Element, other: Element, source: Sou
     return FakeSequence(wider, free | new) if new else FakeSequence(mine, free)
 
 
-def _mixed(machine: Recorder, one: Element, other: Element, source: Source) -> ExportError:
+def _mixed(machine: ScriptRecorder, one: Element, other: Element, source: Source) -> ExportError:
     texts = [_text(machine, element) for element in (one, other)]
     return ExportError(
         f"at {source} a list whose length or index depends on data holds {texts[0]} and {texts[1]}, and the elements "
@@ -82,22 +82,22 @@ def _mixed(machine: Recorder, one: Element, other: Element, source: Source) -> E
     )
 
 
-def _text(machine: Recorder, element: Element) -> str:
+def _text(machine: ScriptRecorder, element: Element) -> str:
     if isinstance(element, FakeSequence):
         return f"a tensor {machine.shapes.type(element.element)}"
     return "a tuple" if isinstance(element, tuple) else f"a number ({element.__name__})"
 
 
-def sequence_fake(machine: Recorder, element: Element) -> Any:
+def sequence_fake(machine: ScriptRecorder, element: Element) -> Any:
     """The fake of a list of such elements, with a new unbacked length."""
     if isinstance(element, FakeSequence):
         return element
     return torch.empty([machine.shapes.unknown_size()], dtype=NUMBER_DTYPES[element])
 
 
-def as_dynamic(machine: Recorder, items: ScriptList, element: Element, source: Source) -> Value:
+def as_dynamic(machine: ScriptRecorder, items: ScriptList, element: Element, source: Source) -> AtenValue:
     """The value of the graph that holds a list, which may be known."""
-    if isinstance(items.value, Value):
+    if isinstance(items.value, AtenValue):
         return items.value
     if isinstance(element, tuple):
         raise ExportError(
@@ -112,7 +112,9 @@ def as_dynamic(machine: Recorder, items: ScriptList, element: Element, source: S
     return literal(machine, list(items), NUMBER_DTYPES[element], source)
 
 
-def dynamic(machine: Recorder, items: ScriptList, source: Source, like: Element = None) -> tuple[Value, Element]:
+def dynamic(
+    machine: ScriptRecorder, items: ScriptList, source: Source, like: Element = None
+) -> tuple[AtenValue, Element]:
     """A list as a value, and the type of its elements; `like` is an item that will be put into the list."""
     element = joined_elements(machine, element_of(machine, items, source), like, source)
     if element is None:
@@ -122,7 +124,7 @@ def dynamic(machine: Recorder, items: ScriptList, source: Source, like: Element 
     return as_dynamic(machine, items, element, source), element
 
 
-def fresh(machine: Recorder, element: FakeSequence) -> torch.Tensor:
+def fresh(machine: ScriptRecorder, element: FakeSequence) -> torch.Tensor:
     """The fake of one element, with new unbacked sizes where elements may differ."""
     sizes = [machine.shapes.unknown_size() if str(size) in element.free else size for size in element.element.shape]
     return torch.empty(sizes, dtype=element.element.dtype)

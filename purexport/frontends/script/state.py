@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from purexport.aten.graph import Call, Value
+from purexport.aten.graph import AtenValue, Call
 from purexport.frontends.script.values import Changeable
 from purexport.shapes.knowledge import Known
 
 
 @dataclass
-class State:
+class ScriptState:
     """The environment (what each value of TorchScript holds), the calls of the body at hand, and what is known in it.
 
     `numbers` holds the computed numbers by the text of their symbols, `assumptions` the conditions whose side is known.
@@ -32,8 +32,8 @@ class State:
 
     env: dict[int, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    numbers: dict[str, Value] = field(default_factory=dict)
-    assumptions: dict[Value, bool] = field(default_factory=dict)
+    numbers: dict[str, AtenValue] = field(default_factory=dict)
+    assumptions: dict[AtenValue, bool] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     is_fork: bool = False
     first: int = 0
@@ -43,9 +43,9 @@ class State:
     merged: list[str] = field(default_factory=list)
     after: dict[int, tuple[Changeable, Any]] = field(default_factory=dict)
 
-    def fork(self, first: int) -> State:
+    def fork(self, first: int) -> ScriptState:
         """The state at the start of a body: it knows all that is known here, and nothing is recorded yet."""
-        return State(
+        return ScriptState(
             dict(self.env), [], dict(self.numbers), dict(self.assumptions), remarks=[], is_fork=True, first=first
         )
 
@@ -69,7 +69,7 @@ class State:
             self.after[key] = (item, item.clone())
             item.become(content)
 
-    def assume(self, condition: Value, holds: bool, producers: Mapping[Value, Call]) -> None:
+    def assume(self, condition: AtenValue, holds: bool, producers: Mapping[AtenValue, Call]) -> None:
         """Note a known condition, and the parts that follow: of `not a`, of a true `a and b`, of a false `a or b`."""
         self.assumptions[condition] = holds
         call = producers.get(condition)
@@ -80,15 +80,15 @@ class State:
             return
         if base == "aten::__not__" or (base == "aten::__and__" and holds) or (base == "aten::__or__" and not holds):
             for operand in call.args.values():
-                if isinstance(operand, Value):
+                if isinstance(operand, AtenValue):
                     self.assume(operand, holds is not (base == "aten::__not__"), producers)
 
-    def _assume_sides(self, call: Call, condition: Value, holds: bool, producers: Mapping[Value, Call]) -> None:
+    def _assume_sides(self, call: Call, condition: AtenValue, holds: bool, producers: Mapping[AtenValue, Call]) -> None:
         """Of a condition that a branch gave (Python's `and` and `or`): a side that gives the opposite did not run."""
         place = call.outputs.index(condition)
         given = [block.outputs[place] for block in call.blocks]
         for mine, other, side in ((given[0], given[1], True), (given[1], given[0], False)):
             if other is (not holds):
                 self.assume(call.args["condition"], side, producers)
-                if isinstance(mine, Value):
+                if isinstance(mine, AtenValue):
                     self.assume(mine, holds, producers)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Source, Value
+from purexport.aten.graph import AtenValue, Source
 from purexport.errors import ExportError
 
 
@@ -54,7 +54,7 @@ class Raised(ExportError):  # noqa: N818  it is raised where the script raises
 class Maybe:
     """An optional item: None where `present` is false at run time (`item` is then a filler), otherwise `item`."""
 
-    present: Value
+    present: AtenValue
     item: Any
     source: Source
 
@@ -91,7 +91,7 @@ class ScriptList(list[Any]):
 
     __slots__ = ("frozen", "kind", "value")
 
-    def __init__(self, items: Any = (), kind: str = "", value: Value | Columns | None = None) -> None:
+    def __init__(self, items: Any = (), kind: str = "", value: AtenValue | Columns | None = None) -> None:
         super().__init__(items)
         self.kind = kind
         self.value = value
@@ -209,7 +209,7 @@ def holds_value(item: Any) -> bool:
         return True
     if isinstance(item, (list, tuple)):
         return any(map(holds_value, item))
-    return isinstance(item, Value)
+    return isinstance(item, AtenValue)
 
 
 def is_plain(item: Any) -> bool:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from purexport.frontends.trace.shape_plan import Plan
+from purexport.frontends.trace.shape_plan import ShapePlan
 from purexport.frontends.trace.torchscript import Decision
 
 
 def in_doubt(
-    made: Sequence[Decision], harmless: Collection[int], plan: Plan | None, shapes: Iterable[Sequence[Sequence[int]]]
+    made: Sequence[Decision],
+    harmless: Collection[int],
+    plan: ShapePlan | None,
+    shapes: Iterable[Sequence[Sequence[int]]],
 ) -> Iterator[str]:
     """The lines of decisions whose answers may change with an effect, in order.
 

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from purexport.aten.graph import AtenGraph
 from purexport.errors import ExportError
-from purexport.frontends.core.module_tensors import Owned, placed
+from purexport.frontends.core.module_tensors import ModuleTensor, placed
 from purexport.frontends.trace.replay import Kernels, is_large_product
 from purexport.frontends.trace.shapes_of_calls import Shaped
 from purexport.torch_patches.calls import Handler, operators_handed_to
@@ -28,7 +28,7 @@ State = list[tuple[str, str, torch.Tensor]]
 
 
 @contextmanager
-def on_fakes(owned: Sequence[Owned]) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+def on_fakes(owned: Sequence[ModuleTensor]) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
     """Inside, fake tensors replace the model's tensors without values; yields the function that makes further fakes."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     pairs = []
@@ -40,12 +40,12 @@ def on_fakes(owned: Sequence[Owned]) -> Iterator[Callable[[torch.Tensor], torch.
         yield lambda tensor: mode.from_tensor(tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor
 
 
-def attributes(owned: Sequence[Owned]) -> State:
+def attributes(owned: Sequence[ModuleTensor]) -> State:
     """Tensors without values that are plain attributes of the model; the trace takes them as inputs too."""
     return [("constant", item.names[0], getattr(*item.places[0])) for item in owned if item.kind == "constant"]
 
 
-def refuse_lost(graph: AtenGraph, owned: Sequence[Owned]) -> None:
+def refuse_lost(graph: AtenGraph, owned: Sequence[ModuleTensor]) -> None:
     """Raise ExportError where the trace has a fake tensor as a constant: the calls that compute it were lost."""
     known = {item.names[0] for item in owned}
     lost = [item for item in graph.inputs if isinstance(item.tensor, FakeTensor) and item.name not in known]

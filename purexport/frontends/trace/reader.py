@@ -15,6 +15,7 @@ import torch
 from purexport.aten import scalars
 from purexport.aten.graph import (
     AtenGraph,
+    AtenValue,
     Call,
     Frame,
     Input,
@@ -24,7 +25,6 @@ from purexport.aten.graph import (
     Source,
     TensorType,
     Type,
-    Value,
 )
 from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
@@ -37,7 +37,7 @@ _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool}
 _CASTS |= {"aten::IntImplicit": int, "aten::FloatImplicit": float}
 
 
-class Reader:
+class TraceReader:
     """Reads one TorchScript graph.  It keeps the graph alive, because sources are made on demand from its nodes."""
 
     def __init__(self, graph: Any, inputs: list[Input], objects: Sequence[Any] = ()) -> None:
@@ -50,7 +50,7 @@ class Reader:
     def read(self) -> AtenGraph:
         """The neutral graph."""
         for place, value in enumerate(self.script.inputs()):
-            found = self.env[value.unique()] = Value(_type(value.type()))
+            found = self.env[value.unique()] = AtenValue(_type(value.type()))
             self.graph.inputs[place] = replace(self.graph.inputs[place], value=found)
         self._block(self.script)
         outputs: list[Any] = []
@@ -83,10 +83,10 @@ class Reader:
 
     def _emit(self, node: Any, target: str, args: dict[str, Any], as_number: Type | None = None) -> None:
         """Record a call; its first result is a number of the kind of `as_number`, where that is given."""
-        outputs: list[Value] = []
+        outputs: list[AtenValue] = []
         for output in outputs_of(node):
             known = _type(output.type()) if as_number is None or outputs else _as_scalar(as_number)
-            value = Value(ListType(_taken_apart(output)) if isinstance(known, ListType) else known)
+            value = AtenValue(ListType(_taken_apart(output)) if isinstance(known, ListType) else known)
             self.env[output.unique()] = value
             outputs.append(value)
         self.graph.calls.append(Call(target, args, outputs, self._source(node)))
@@ -101,8 +101,8 @@ class Reader:
         if kind in _CASTS and self._is_number(args[0]):
             cast = _CASTS[kind]
             converted = args[0]
-            same = isinstance(converted, Value) and converted.type == ScalarType(cast)
-            if same or not isinstance(converted, Value):
+            same = isinstance(converted, AtenValue) and converted.type == ScalarType(cast)
+            if same or not isinstance(converted, AtenValue):
                 self.env[node.output().unique()] = converted if same else cast(converted)
                 return
         target = target_of(schema)
@@ -123,7 +123,7 @@ class Reader:
 
     @staticmethod
     def _is_number(arg: Any) -> bool:
-        if isinstance(arg, Value):
+        if isinstance(arg, AtenValue):
             return isinstance(arg.type, ScalarType)
         return arg is None or isinstance(arg, (bool, int, float, str))
 
@@ -153,7 +153,7 @@ class Reader:
             if isinstance(container, list):
                 self.env[output.unique()] = container[index]
                 continue
-            value = Value(_type(output.type()))
+            value = AtenValue(_type(output.type()))
             self.env[output.unique()] = value
             args = {"list": container, "index": index}
             self.graph.calls.append(Call("prim::getitem", args, [value], self._source(node)))
@@ -178,15 +178,15 @@ class Reader:
         self.env |= {output.unique(): result for output, result in zip(outputs, results, strict=True)}
 
 
-_PRIM: dict[str, Callable[[Reader, Any], None]] = {
-    "prim::Constant": Reader._constant,
-    prepacked.NODE: Reader._object,
-    "prim::ListConstruct": Reader._list,
-    "prim::TupleConstruct": Reader._list,
-    "prim::ListUnpack": Reader._unpack,
-    "prim::TupleUnpack": Reader._unpack,
-    "prim::NumToTensor": Reader._alias,
-    "prim::PythonOp": Reader._python,
+_PRIM: dict[str, Callable[[TraceReader, Any], None]] = {
+    "prim::Constant": TraceReader._constant,
+    prepacked.NODE: TraceReader._object,
+    "prim::ListConstruct": TraceReader._list,
+    "prim::TupleConstruct": TraceReader._list,
+    "prim::ListUnpack": TraceReader._unpack,
+    "prim::TupleUnpack": TraceReader._unpack,
+    "prim::NumToTensor": TraceReader._alias,
+    "prim::PythonOp": TraceReader._python,
 }
 
 

@@ -17,7 +17,7 @@ import torch
 
 from proto_schema.records import dataclass
 from purexport.frontends.core.shape_functions import UnfitError
-from purexport.frontends.trace.shape_plan import Plan, plan_of
+from purexport.frontends.trace.shape_plan import ShapePlan, plan_of
 from purexport.torch_patches.calls import operators_handed_to
 from purexport.torch_patches.torch_jit import remove_dead, run_graph
 
@@ -60,7 +60,7 @@ class Asked:
         return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
 
     @functools.cached_property
-    def plan(self) -> Plan | None:
+    def plan(self) -> ShapePlan | None:
         """What finds out the numbers without running anything; None where they do not follow from shapes alone."""
         return plan_of(self.graph, self.state, self.numbers)
 

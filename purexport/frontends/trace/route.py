@@ -82,7 +82,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
 
     def record(
         tensors: Sequence[torch.Tensor], probe: bool = False, shapes_alone: bool = False, most: int | None = None
-    ) -> torchscript.Recorded:
+    ) -> torchscript.RecordedTrace:
         rows = row_loops.Rows(without)
         try:
             return recorded_with(rows, tensors, probe, shapes_alone, most)
@@ -94,7 +94,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
 
     def recorded_with(
         rows: row_loops.Rows, tensors: Sequence[torch.Tensor], probe: bool, shapes_alone: bool, most: int | None
-    ) -> torchscript.Recorded:
+    ) -> torchscript.RecordedTrace:
         kernels = paused() if fake else for_shapes() if shapes_alone else nullcontext()
         with _refusals(), attributes_kept(request.model), kernels:
             # the model may write to its arguments, and each further trace must get the original ones
@@ -119,7 +119,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             warnings.simplefilter("ignore")
             return agreement.lines_of(function, flat.tensors, [tensor for _, _, tensor in state])
 
-    def record_with_conversions(first: torchscript.Recorded) -> torchscript.Recorded:
+    def record_with_conversions(first: torchscript.RecordedTrace) -> torchscript.RecordedTrace:
         """The trace in which `int` and `float` keep sizes; `first` where the model takes no tensors for numbers."""
         namespaces.extend(first.namespaces)
         with suppress(ExportError), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
@@ -215,8 +215,8 @@ def _loops_of(graph: AtenGraph) -> list[str]:
 def _interpreted(
     request: Request,
     flat: Flat,
-    recorded: torchscript.Recorded,
-    record: Callable[..., torchscript.Recorded],
+    recorded: torchscript.RecordedTrace,
+    record: Callable[..., torchscript.RecordedTrace],
     axes: dict[str, Axes],
 ) -> Captured:
     """The graph of a trace that calls scripts, which are interpreted.
@@ -228,7 +228,7 @@ def _interpreted(
 
     tensors = [tensor for item in recorded.inputs if (tensor := item.tensor) is not None]
 
-    def interpret(trace: torchscript.Recorded, given: Sequence[torch.Tensor], named: dict[str, Axes]) -> Any:
+    def interpret(trace: torchscript.RecordedTrace, given: Sequence[torch.Tensor], named: dict[str, Axes]) -> Any:
         types = [tensor_type(tensor) for tensor in (*given, *tensors)]
         script = trace.script.copy()
         found = interpreter.interpret_trace(script, trace.inputs, types, named, lists=request.loops_carry_lists)
@@ -259,12 +259,12 @@ def _interpreted(
     return captured
 
 
-def _most(example: torchscript.Recorded, far: bool) -> int | None:
+def _most(example: torchscript.RecordedTrace, far: bool) -> int | None:
     """The calls of torch that a probe may make: far from the example a loop over an axis would take minutes."""
     return 2 * example.calls + FAR_CALLS if far else None
 
 
-def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.Recorded, random: torch.Tensor) -> None:
+def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.RecordedTrace, random: torch.Tensor) -> None:
     """Raise NumbersHeldError for numbers of the arguments that must not, or need not, be inputs of the file.
 
     A number without an effect is no input.  Others stay constants where Python takes the number itself, and where the

@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ShapePlan:
     """Steps from the shapes of the inputs to numbers.
 
     `values` holds what follows from nothing that changes, and has a place for everything else.  A step is a function,
@@ -68,7 +68,7 @@ class Plan:
 _MISSING: Any = object()
 
 
-def plan_of(graph: Any, state: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Plan | None:
+def plan_of(graph: Any, state: Sequence[torch.Tensor], numbers: Sequence[Any]) -> ShapePlan | None:
     """The plan of a trace whose results are numbers that Python got.
 
     None where a number follows from elements, and where the plan would not give what was recorded.
@@ -92,7 +92,7 @@ class _Reader:
         self.changing: set[int] = set()
         self.steps: list[tuple[Function, tuple[int, ...], int | tuple[int, ...]]] = []
 
-    def read(self, kinds: Sequence[type]) -> Plan:
+    def read(self, kinds: Sequence[type]) -> ShapePlan:
         """The plan.  Raises one of `_FAILURES` for what is no matter of shapes."""
         inputs = list(self.graph.inputs())
         count = len(inputs) - len(self.state)
@@ -109,7 +109,7 @@ class _Reader:
             raise UnfitError("a number follows from elements")
         numbers = list(zip(places, kinds, strict=True))
         values = [_MISSING if place in self.changing else value for place, value in enumerate(self.values)]
-        return Plan(list(range(count)), values, self.steps, numbers)
+        return ShapePlan(list(range(count)), values, self.steps, numbers)
 
     def _new(self, value: Any, content: Any) -> int:
         self.places[value.unique()] = place = len(self.values)

@@ -29,7 +29,7 @@ import torch
 from proto_schema.records import dataclass
 from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived, Specialised
-from purexport.aten.graph import AtenGraph, Call, Frame, ScalarType, Source, Value, every_call
+from purexport.aten.graph import AtenGraph, AtenValue, Call, Frame, ScalarType, Source, every_call
 from purexport.errors import ExportError
 from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace import decisions, probes
@@ -489,19 +489,19 @@ class _Difference:
         if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
             pairs = zip(one, other, strict=False)
             return len(one) == len(other) and all(self._same(mine, theirs, origins) for mine, theirs in pairs)
-        if isinstance(one, Value) and isinstance(other, Value):
+        if isinstance(one, AtenValue) and isinstance(other, AtenValue):
             mine, theirs = self.constants[0].get(one), self.constants[1].get(other)
             if mine is None or theirs is None:
                 return mine is theirs and (origins is None or origins[0].get(one) == origins[1].get(other))
             return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
         return _is_same(one, other) or (
-            isinstance(one, Value) is not isinstance(other, Value) and self._equal(one, other)
+            isinstance(one, AtenValue) is not isinstance(other, AtenValue) and self._equal(one, other)
         )
 
     def _equal(self, one: Any, other: Any) -> bool:
         """Whether one trace holds the number that the other computes: `max(h / w, 1.0)` takes one of the two."""
         computed, number, graph = (
-            (one, other, self.one.graph) if isinstance(one, Value) else (other, one, self.other.graph)
+            (one, other, self.one.graph) if isinstance(one, AtenValue) else (other, one, self.other.graph)
         )
         if not isinstance(number, (int, float)) or not isinstance(computed.type, ScalarType):
             return False
@@ -521,9 +521,9 @@ def _said(sizes: Sizes) -> str:
     return ", ".join(f"{label!r} is {size}" for label, size in sizes.items())
 
 
-def _evaluated(item: Any, makers: Mapping[Value, Call]) -> Any:
+def _evaluated(item: Any, makers: Mapping[AtenValue, Call]) -> Any:
     """The number that a value is, computed from the recorded sizes; None where it follows from something else."""
-    if not isinstance(item, Value):
+    if not isinstance(item, AtenValue):
         return item
     call = makers.get(item)
     if call is None:
@@ -533,7 +533,7 @@ def _evaluated(item: Any, makers: Mapping[Value, Call]) -> Any:
     if not scalars.is_scalar_operator(call.base):
         return None
     args = {name: _evaluated(arg, makers) for name, arg in call.args.items()}
-    unknown = any(args[name] is None for name, arg in call.args.items() if isinstance(arg, Value))
+    unknown = any(args[name] is None for name, arg in call.args.items() if isinstance(arg, AtenValue))
     return None if unknown else scalars.evaluate(call.base, args)
 
 
@@ -551,13 +551,13 @@ def _without_effect(call: Call) -> tuple[str, ...]:
     return ()
 
 
-def _constants(graph: AtenGraph) -> dict[Value, torch.Tensor]:
+def _constants(graph: AtenGraph) -> dict[AtenValue, torch.Tensor]:
     return {item.value: item.tensor for item in graph.inputs if item.kind == "constant" and item.tensor is not None}
 
 
-def _origins(graph: AtenGraph) -> dict[Value, tuple[int, int]]:
+def _origins(graph: AtenGraph) -> dict[AtenValue, tuple[int, int]]:
     """Where each value comes from: the position of its call, and its position among the results."""
-    found: dict[Value, tuple[int, int]] = {}
+    found: dict[AtenValue, tuple[int, int]] = {}
     for at, call in enumerate(every_call(graph.calls)):
         found |= {value: (at, place) for place, value in enumerate(call.outputs)}
         given = [value for block in call.blocks for value in block.inputs]

@@ -18,9 +18,9 @@ from proto_schema.records import dataclass
 from purexport.aten.graph import (
     INSIDE_TORCH,
     AtenGraph,
+    AtenValue,
     Input,
     ListType,
-    Value,
 )
 from purexport.errors import ExportError
 from purexport.frontends.core import prepacked, row_loops, single_calls
@@ -38,7 +38,7 @@ from purexport.frontends.trace import (
     sizes,
 )
 from purexport.frontends.trace.nodes import inputs_behind, is_size
-from purexport.frontends.trace.reader import Reader
+from purexport.frontends.trace.reader import TraceReader
 from purexport.frontends.trace.tracer_warnings import in_our_words
 from purexport.torch_patches.batched import batched_calls_handed_to
 from purexport.torch_patches.calls import functions_handed_to
@@ -88,7 +88,7 @@ class Decision(NamedTuple):
 
 
 @dataclass
-class Recorded:
+class RecordedTrace:
     """A trace: TorchScript's graph, the meaning of its inputs, and the packed weights in it.
 
     `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
@@ -123,7 +123,7 @@ class Recorded:
 
     def read(self) -> AtenGraph:
         """The neutral graph of a trace that calls no scripts."""
-        return Reader(self.script, self.inputs, self.objects).read()
+        return TraceReader(self.script, self.inputs, self.objects).read()
 
     @property
     def calls_scripts(self) -> bool:
@@ -143,7 +143,7 @@ def trace(
     rows: row_loops.Rows | None = None,
     most: int | None = None,
     namespaces: Sequence[Namespace] = (),
-) -> Recorded:
+) -> RecordedTrace:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
@@ -186,8 +186,8 @@ def trace(
             )
     inline_forks(graph)  # a file has no other threads
     visible.refuse_unseen_writes()
-    inputs = [Input(Value(_missing), name, "user") for name in names]
-    inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
+    inputs = [Input(AtenValue(_missing), name, "user") for name in names]
+    inputs += [Input(AtenValue(_missing), name, kind, tensor) for kind, name, tensor in state]
     # noted for the report, and passed on; a loop over layers repeats them
     once = {(_text(warning), warning.filename, warning.lineno): warning for warning in caught}
     for (text, path, line), warning in once.items():
@@ -196,7 +196,7 @@ def trace(
     asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
     if visible.has_batched:  # the numbers that such functions got are not among these
         asked = None
-    return Recorded(
+    return RecordedTrace(
         graph,
         inputs,
         notes,
@@ -245,7 +245,7 @@ class _Visible:
         self.caught = caught
         self.calls = 0
         self.most = most
-        self.packed = prepacked.Recorder()
+        self.packed = prepacked.PrepackedRecorder()
         self.rows = rows
         self.chosen_sizes = chosen_sizes.ChosenSizes()
         self.has_other_form = functools.cache(_has_other_form)  # a model calls the same few functions again and again

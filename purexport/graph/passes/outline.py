@@ -45,7 +45,7 @@ class Function:
 
 
 @dataclass(slots=True)
-class Functions:
+class OutlinedFunctions:
     """The functions found so far, innermost first, by class and by what they compute."""
 
     classes: Mapping[str, type]
@@ -112,7 +112,7 @@ def modules_as_functions(graph: Graph, model: Any, wanted: bool | Collection[typ
     classes = {path: type(module) for path, module in model.named_modules(remove_duplicate=False) if path}
     classes = {path: kind for path, kind in classes.items() if _runs(kind) and (chosen is None or kind in chosen)}
     arguments = {value for value in graph.inputs if value.name not in dict(model.named_parameters())}
-    functions = Functions(classes, arguments)
+    functions = OutlinedFunctions(classes, arguments)
     functions.outline(graph, _counted(graph))
     for function in functions.found:
         share_equal_nodes(function.graph)

@@ -3,7 +3,7 @@
 - `Builder` is what all of one lowering share: the opset, whether constants are folded, the inputs of the model, the
   remarks for the report, and the older forms of operators.
 - `Body` is one graph that is being written, the model's or that of an If or Loop, with the sizes read in it.
-- `Site` is the call that is being lowered.
+- `CallSite` is the call that is being lowered.
 
 Each is frozen: a rule that needs another body or another site gets another `op` (`op.subgraph()`, `op.at(site)`).
 What grows in them are the lists of a graph, the sizes and the remarks.
@@ -20,8 +20,7 @@ from proto_schema.inference.site import Scope
 from proto_schema.records import dataclass
 from proto_schema.runtimes import Release
 from purexport import dtypes
-from purexport.aten.graph import Call, ListType, Source, TensorType, Type
-from purexport.aten.graph import Value as AtenValue
+from purexport.aten.graph import AtenValue, Call, ListType, Source, TensorType, Type
 from purexport.graph.ir import Graph, Value
 
 OlderForm = Callable[..., Any]
@@ -62,7 +61,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CallSite:
     """The call that is being lowered.
 
     `results` are torch's types of its results: None for what is no tensor, the type of its integers for a quantized
@@ -77,13 +76,13 @@ class Site:
     count: int | None = None
 
 
-def site_of(call: Call, type_of: Callable[[AtenValue], Type]) -> Site:
+def site_of(call: Call, type_of: Callable[[AtenValue], Type]) -> CallSite:
     """The site of a neutral call, with the types that `type_of` gives its operands and results."""
     operands = {name: type_of(arg) for name, arg in call.args.items() if isinstance(arg, AtenValue)}
     known = [type_of(value) for value in call.outputs]
     results = tuple(map(_stored, known))
     count = next((type_.count for type_ in known if isinstance(type_, ListType)), None)
-    return Site(call.source, call.target, results, MappingProxyType(operands), count)
+    return CallSite(call.source, call.target, results, MappingProxyType(operands), count)
 
 
 def _stored(type_: Type) -> TensorType | None:

@@ -36,7 +36,7 @@ from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering.core import binding, folding, inferring, running, versions
-from purexport.lowering.core.context import Body, Builder, OlderForm, Site
+from purexport.lowering.core.context import Body, Builder, CallSite, OlderForm
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +48,7 @@ class Emitter:
 
     builder: Builder
     body: Body
-    site: Site
+    site: CallSite
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Emitter:
         builder = Builder(
             opset, graph.inputs, folds, scope=known, older=older or {}, release=release, of_runtime=of_runtime
         )
-        return cls(builder, Body(graph), Site())
+        return cls(builder, Body(graph), CallSite())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
@@ -81,7 +81,7 @@ class Emitter:
 
     # -- deriving
 
-    def at(self, site: Site) -> Emitter:
+    def at(self, site: CallSite) -> Emitter:
         """The `op` of another call, which writes into the same body."""
         return Emitter(self.builder, self.body, site)
 

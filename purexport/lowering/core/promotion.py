@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import ScalarType, TensorType, Value
+from purexport.aten.graph import AtenValue, ScalarType, TensorType
 
 _NUMBERS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, complex: torch.complex128}
 # torch has a complex dtype of bfloat16 since 2.15
@@ -45,9 +45,11 @@ def _widened(result: torch.dtype | None, dtype: torch.dtype) -> torch.dtype:
 
 def _category(operand: Any) -> tuple[int, torch.dtype]:
     """0 for tensors with dimensions, 1 for zero-dim tensors, 2 for numbers; and the dtype that each brings."""
-    if isinstance(operand, Value) and isinstance(operand.type, TensorType):
+    if isinstance(operand, AtenValue) and isinstance(operand.type, TensorType):
         return (1 if operand.type.rank == 0 else 0), operand.type.dtype
-    kind = operand.type.kind if isinstance(operand, Value) and isinstance(operand.type, ScalarType) else type(operand)
+    kind = (
+        operand.type.kind if isinstance(operand, AtenValue) and isinstance(operand.type, ScalarType) else type(operand)
+    )
     if kind is float:
         return 2, torch.get_default_dtype()
     if kind is complex:

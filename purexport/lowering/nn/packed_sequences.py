@@ -15,7 +15,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.rnn import GRU, LSTM, RNN_RELU, RNN_TANH, Kind, Stack
+from purexport.lowering.nn.rnn import GRU, LSTM, RNN_RELU, RNN_TANH, RnnKind, Stack
 from purexport.lowering.support.common import INT64_MAX, permute
 from purexport.lowering.tensor.slices import slice_axis
 
@@ -80,7 +80,7 @@ def _count(op: Emitter, exists: Value, axis: int) -> Value:
 
 def _layers(
     op: Emitter,
-    kind: Kind,
+    kind: RnnKind,
     data: Value,
     batch_sizes: Value,
     states: Sequence[Value],
@@ -114,7 +114,7 @@ def packed_lstm(
     return _layers(op, LSTM, data, batch_sizes, hx, params, has_biases, stack)
 
 
-def _register(target: str, kind: Kind) -> None:
+def _register(target: str, kind: RnnKind) -> None:
     @lower(target)
     def rule(
         op: Emitter,

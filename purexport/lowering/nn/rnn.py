@@ -21,7 +21,7 @@ from purexport.lowering.tensor.slices import slice_axis
 
 
 @dataclass(frozen=True)
-class Kind:
+class RnnKind:
     """An ONNX operator, its gates as positions in torch's order, and its attributes."""
 
     op_type: str
@@ -29,14 +29,14 @@ class Kind:
     attributes: dict[str, Any]
 
 
-LSTM = Kind("LSTM", (0, 3, 1, 2), {})
-GRU = Kind("GRU", (1, 0, 2), {"linear_before_reset": 1})
-RNN_TANH = Kind("RNN", (0,), {"activations": ["Tanh"]})
-RNN_RELU = Kind("RNN", (0,), {"activations": ["Relu"]})
+LSTM = RnnKind("LSTM", (0, 3, 1, 2), {})
+GRU = RnnKind("GRU", (1, 0, 2), {"linear_before_reset": 1})
+RNN_TANH = RnnKind("RNN", (0,), {"activations": ["Tanh"]})
+RNN_RELU = RnnKind("RNN", (0,), {"activations": ["Relu"]})
 
 
 @dataclass(frozen=True)
-class Weights:
+class RnnWeights:
     """The weights of one direction of one layer, as torch lists them."""
 
     input: Value
@@ -49,12 +49,12 @@ class Weights:
 class Stack:
     """The options of a call that runs several layers."""
 
-    kind: Kind
+    kind: RnnKind
     layers: int
     directions: int
     dropout: float
 
-    def weights(self, params: Sequence[Value], has_biases: bool) -> list[list[Weights]]:
+    def weights(self, params: Sequence[Value], has_biases: bool) -> list[list[RnnWeights]]:
         """`params` by layer and direction."""
         size = len(params) // (self.layers * self.directions)
         found = []
@@ -62,11 +62,11 @@ class Stack:
             own = params[start : start + size]
             biases = (own[2], own[3]) if has_biases else None
             projected = size == (5 if has_biases else 3)
-            found.append(Weights(own[0], own[1], biases, own[-1] if projected else None))
+            found.append(RnnWeights(own[0], own[1], biases, own[-1] if projected else None))
         return [found[at : at + self.directions] for at in range(0, len(found), self.directions)]
 
     def run(
-        self, op: Emitter, value: Value, states: Sequence[Value], weights: list[list[Weights]], lengths: Value | None
+        self, op: Emitter, value: Value, states: Sequence[Value], weights: list[list[RnnWeights]], lengths: Value | None
     ) -> tuple[Value, ...]:
         """Output [T, B, D * H] and final states [L * D, B, H] from `value` [T, B, I]."""
         finals: list[tuple[Value, ...]] = []
@@ -86,7 +86,7 @@ def _rows(op: Emitter, state: Value, first: int, count: int, layers: int) -> Val
 
 
 def run_layer(
-    op: Emitter, kind: Kind, value: Value, states: Sequence[Value], weights: list[Weights], lengths: Value | None
+    op: Emitter, kind: RnnKind, value: Value, states: Sequence[Value], weights: list[RnnWeights], lengths: Value | None
 ) -> tuple[Value, ...]:
     """One layer of one or two directions: output [T, B, D * H] and final states [D, B, H]."""
     if weights[0].projection is not None:
@@ -99,10 +99,10 @@ def run_layer(
 
 def _node(
     op: Emitter,
-    kind: Kind,
+    kind: RnnKind,
     value: Value,
     states: Sequence[Value],
-    weights: list[Weights],
+    weights: list[RnnWeights],
     lengths: Value | None,
     reverse: bool = False,
 ) -> tuple[Value, ...]:
@@ -130,11 +130,11 @@ def _node(
     )
 
 
-def _hidden_size(weights: Weights, kind: Kind) -> int:
+def _hidden_size(weights: RnnWeights, kind: RnnKind) -> int:
     return weights.input.sizes[0] // len(kind.gates)
 
 
-def _reordered(op: Emitter, value: Value, kind: Kind) -> Value:
+def _reordered(op: Emitter, value: Value, kind: RnnKind) -> Value:
     """A weight or bias whose first axis holds the gates, with the gates in ONNX's order."""
     count = len(kind.gates)
     if count == 1:
@@ -150,7 +150,7 @@ def _by_direction(op: Emitter, items: Sequence[Value]) -> Value:
 
 
 def _projected(
-    op: Emitter, kind: Kind, value: Value, states: Sequence[Value], weights: list[Weights], lengths: Value | None
+    op: Emitter, kind: RnnKind, value: Value, states: Sequence[Value], weights: list[RnnWeights], lengths: Value | None
 ) -> tuple[Value, ...]:
     """An LSTM whose hidden state is projected, h = P h'; ONNX has no such operator.
 
@@ -164,7 +164,7 @@ def _projected(
         beside = _at_first_step(op, h0, value, lengths, reverse=direction == 1)
         wide = op.Concat(item.input, item.hidden, axis=1)
         recurrent = op.MatMul(item.hidden, item.projection)
-        inner, zeros = Weights(wide, recurrent, item.biases), op.Sub(c0, c0)
+        inner, zeros = RnnWeights(wide, recurrent, item.biases), op.Sub(c0, c0)
         output, last, cell = _node(
             op, kind, op.Concat(value, beside, axis=2), [zeros, c0], [inner], lengths, reverse=direction == 1
         )
@@ -197,7 +197,7 @@ def _at_first_step(op: Emitter, state: Value, value: Value, lengths: Value | Non
 
 def _layers(
     op: Emitter,
-    kind: Kind,
+    kind: RnnKind,
     input: Value,
     states: Sequence[Value],
     params: Sequence[Value],
@@ -236,7 +236,7 @@ def lstm(
     return _layers(op, LSTM, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 
-def _register_layers(target: str, kind: Kind) -> None:
+def _register_layers(target: str, kind: RnnKind) -> None:
     @lower(target)
     def rule(
         op: Emitter,
@@ -264,7 +264,7 @@ for _target, _kind in {"aten::gru": GRU, "aten::rnn_tanh": RNN_TANH, "aten::rnn_
 
 def _cell(
     op: Emitter,
-    kind: Kind,
+    kind: RnnKind,
     value: Value,
     states: Sequence[Value],
     w_ih: Value,
@@ -274,7 +274,7 @@ def _cell(
 ) -> list[Value]:
     biases = (b_ih, b_hh) if b_ih is not None and b_hh is not None else None
     first = [op.Unsqueeze(state, [0]) for state in states]
-    _, *finals = _node(op, kind, op.Unsqueeze(value, [0]), first, [Weights(w_ih, w_hh, biases)], None)
+    _, *finals = _node(op, kind, op.Unsqueeze(value, [0]), first, [RnnWeights(w_ih, w_hh, biases)], None)
     return [op.Squeeze(state, [0]) for state in finals]
 
 
@@ -294,7 +294,7 @@ def lstm_cell(
     return tuple(_cell(op, LSTM, input, hx, w_ih, w_hh, b_ih, b_hh))
 
 
-def _register_cell(target: str, kind: Kind) -> None:
+def _register_cell(target: str, kind: RnnKind) -> None:
     @lower(target)
     def rule(
         op: Emitter,

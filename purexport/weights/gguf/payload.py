@@ -12,7 +12,7 @@ import numpy as np
 from proto_schema.payload import CHUNK, Payload, pieces, whole
 from proto_schema.quantization.coded import CodedPayload, Codes
 from purexport.weights.gguf.bits import Blocks, Floats, Parts
-from purexport.weights.gguf.types import Type
+from purexport.weights.gguf.types import GgufType
 
 STEP = 1 << 18  # elements that are made at once
 
@@ -20,7 +20,7 @@ STEP = 1 << 18  # elements that are made at once
 class BlocksPayload(Payload):
     """The elements of blocks as little-endian float32. `source` holds whole blocks of `kind`."""
 
-    def __init__(self, source: Payload, kind: Type) -> None:
+    def __init__(self, source: Payload, kind: GgufType) -> None:
         self.source = source
         self.kind = kind
 
@@ -45,7 +45,7 @@ class BlocksPayload(Payload):
 class CodedBlocks(CodedPayload):
     """The same of a matrix [rows, length] whose type has `parts`; zero points are the middle of `bits`."""
 
-    def __init__(self, source: Payload, kind: Type, rows: int, length: int) -> None:
+    def __init__(self, source: Payload, kind: GgufType, rows: int, length: int) -> None:
         assert kind.parts is not None
         scales = kind.parts(np.zeros((1, kind.size), np.uint8))[1].shape[1]
         super().__init__(rows, length, kind.bits, kind.elements // scales)
@@ -79,7 +79,7 @@ class CodedBlocks(CodedPayload):
         return self._floats.chunks(limit)
 
 
-def blocks_of(source: Payload, kind: Type, together: int) -> Iterator[Blocks]:
+def blocks_of(source: Payload, kind: GgufType, together: int) -> Iterator[Blocks]:
     """Some blocks at a time, as rows of bytes; `together` say how many are not to be parted."""
     unit = together * kind.size
     for part in whole(source, max(STEP // kind.elements // together, 1) * unit, unit):

@@ -23,7 +23,7 @@ from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
-from purexport.frontends.core.module_tensors import Owned, is_valueless, owned_tensors, placed
+from purexport.frontends.core.module_tensors import ModuleTensor, is_valueless, owned_tensors, placed
 from purexport.frontends.core.structures import mapped, tensors_in
 from purexport.graph.ir import Graph
 from purexport.torch_patches.torch_jit import ScriptModule
@@ -38,7 +38,7 @@ LARGEST_VERIFIED = 1 << 30
 
 
 @dataclass(eq=False)
-class Slot(Owned):
+class WeightSlot(ModuleTensor):
     """A tensor of the model, and what takes its place."""
 
     stored: Stored | None = None
@@ -73,8 +73,10 @@ class Attached:
     def __init__(self, model: Any, weights: Any) -> None:
         """Raises WeightsError when the weights do not fit, OSError when they cannot be opened."""
         self.model = model
-        self.slots: list[Slot] = []
-        found = [Slot(item.kind, item.own, item.names, item.places, item.persistent) for item in owned_tensors(model)]
+        self.slots: list[WeightSlot] = []
+        found = [
+            WeightSlot(item.kind, item.own, item.names, item.places, item.persistent) for item in owned_tensors(model)
+        ]
         self.valueless = any(slot.valueless for slot in found)
         self.mapped = Mapped(runs=not self.valueless)
         if weights is None and not self.valueless:
@@ -108,7 +110,7 @@ class Attached:
             if slot.stored is not None:
                 slot.values = self._values(slot, slot.stored)
 
-    def _values(self, slot: Slot, stored: Stored) -> torch.Tensor | None:
+    def _values(self, slot: WeightSlot, stored: Stored) -> torch.Tensor | None:
         """What rules may look at.  A model with values runs on it, and may write to its buffers."""
         if not self.valueless and (slot.kind == "buffer" or not _is_file(stored.payload)):
             return self.mapped.copy(stored)
@@ -119,11 +121,11 @@ class Attached:
         return view
 
     @property
-    def valueless_tensors(self) -> list[Slot]:
+    def valueless_tensors(self) -> list[WeightSlot]:
         """What of the model a capture must not take values of; none of a model that has values."""
         return self._exchanged() if self.valueless else []
 
-    def _exchanged(self) -> list[Slot]:
+    def _exchanged(self) -> list[WeightSlot]:
         """The tensors that are others for the length of the capture.
 
         A plain attribute that nobody gave stays what it is, because torch.export reads numbers out of attributes.
@@ -157,7 +159,7 @@ class Attached:
                 code="tensor-without-values",
             ) from failure
 
-    def _inside(self, slot: Slot, valued: bool) -> torch.Tensor:
+    def _inside(self, slot: WeightSlot, valued: bool) -> torch.Tensor:
         if not self.valueless and slot.values is not None:
             return slot.values.to(slot.own.device)
         if valued and slot.stored is not None:  # a mapping cannot be written to
@@ -254,7 +256,7 @@ class Attached:
 class Absent(LazyPayload):
     """The bytes of a tensor that nobody gave, which cannot be had."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: WeightSlot) -> None:
         super().__init__(slot.own.numel() * slot.own.element_size(), self._refuse, description=slot.names[0])
         self.slot = slot
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import purexport.frontends.script
-from purexport.aten.graph import Call, ScalarType, Value
+from purexport.aten.graph import AtenValue, Call, ScalarType
 from purexport.errors import ExportError
-from purexport.frontends.script.recorder import Recorder
-from purexport.frontends.script.state import State
+from purexport.frontends.script.recorder import ScriptRecorder
+from purexport.frontends.script.state import ScriptState
 from purexport.frontends.script.values import ScriptList
 from purexport.shapes.fakes import FakeMachine
 
@@ -20,32 +20,34 @@ FILES = sorted(Path(*purexport.frontends.script.__path__).rglob("*.py"))
 NAMES = {"machine", "recorder", "state"}
 
 
-def flag() -> Value:
-    return Value(ScalarType(bool))
+def flag() -> AtenValue:
+    return AtenValue(ScalarType(bool))
 
 
-def shared(one: State, other: State) -> list[str]:
+def shared(one: ScriptState, other: ScriptState) -> list[str]:
     """The fields in which two states hold the very same container."""
-    containers = [field.name for field in fields(State) if isinstance(getattr(one, field.name), (list, dict, set))]
+    containers = [
+        field.name for field in fields(ScriptState) if isinstance(getattr(one, field.name), (list, dict, set))
+    ]
     return [name for name in containers if getattr(one, name) is getattr(other, name)]
 
 
 def test_a_fork_shares_no_container() -> None:
-    state = State()
+    state = ScriptState()
     assert not shared(state, state.fork(0))
 
 
 @pytest.mark.parametrize("name", ["env", "numbers", "assumptions", "calls", "remarks", "made", "before", "after"])
 def test_a_shared_container_is_found(name: str) -> None:
-    state = State()
+    state = ScriptState()
     fork = state.fork(0)
     setattr(fork, name, getattr(state, name))
     assert shared(state, fork) == [name]
 
 
 def test_a_fork_knows_what_is_known_before() -> None:
-    number, condition = Value(ScalarType(int)), flag()
-    state = State(env={1: 2}, numbers={"s0": number}, assumptions={condition: True}, remarks=["said"])
+    number, condition = AtenValue(ScalarType(int)), flag()
+    state = ScriptState(env={1: 2}, numbers={"s0": number}, assumptions={condition: True}, remarks=["said"])
     fork = state.fork(3)
     assert (fork.env, fork.numbers, fork.assumptions) == (state.env, state.numbers, state.assumptions)
     assert (fork.calls, fork.remarks, fork.first, fork.is_fork) == ([], [], 3, True)
@@ -53,7 +55,7 @@ def test_a_fork_knows_what_is_known_before() -> None:
 
 def test_changes_of_a_body_are_put_back() -> None:
     """Also when the body ends by an error."""
-    recorder = Recorder(FakeMachine(distinct=True))
+    recorder = ScriptRecorder(FakeMachine(distinct=True))
     items, own = ScriptList([1]), ScriptList()
     with pytest.raises(ExportError, match="stop"), recorder.body() as body:
         recorder.own(own)
@@ -77,14 +79,14 @@ def test_changes_of_a_body_are_put_back() -> None:
     ],
 )
 def test_an_assumption_says_what_it_is_made_of(base: str, holds: bool, known: list[bool | None]) -> None:
-    parts, condition, state = [flag(), flag()], flag(), State()
+    parts, condition, state = [flag(), flag()], flag(), ScriptState()
     state.assume(condition, holds, {condition: Call(f"{base}.bool", {"a": parts[0], "b": parts[1]}, [condition])})
     assert state.assumptions[condition] is holds
     assert [state.assumptions.get(part) for part in parts] == known
 
 
 def test_the_opposite_of_a_condition_is_known() -> None:
-    part, condition, state = flag(), flag(), State()
+    part, condition, state = flag(), flag(), ScriptState()
     state.assume(condition, True, {condition: Call("aten::__not__", {"self": part}, [condition])})
     assert state.assumptions == {condition: True, part: False}
 

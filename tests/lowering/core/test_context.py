@@ -17,7 +17,7 @@ import torch
 
 import purexport
 from purexport import dtypes
-from purexport.aten.graph import Call, TensorType, Value
+from purexport.aten.graph import AtenValue, Call, TensorType
 from purexport.graph import ir
 from purexport.lowering.core.context import site_of
 from purexport.lowering.core.emitter import Emitter
@@ -136,8 +136,8 @@ FLOATS = TensorType(torch.float32, (2, "n"))
 
 def op_of_a_call() -> Emitter:
     """The `op` of a call of two tensors of which one has a dynamic axis."""
-    given = Value(FLOATS)
-    call = Call("aten::relu", {"self": given, "alpha": 1}, [Value(FLOATS), Value(TensorType(torch.quint8))])
+    given = AtenValue(FLOATS)
+    call = Call("aten::relu", {"self": given, "alpha": 1}, [AtenValue(FLOATS), AtenValue(TensorType(torch.quint8))])
     site = site_of(call, lambda value: value.type)
     return Emitter.of(ir.Graph(), 20).at(site)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from purexport.aten.graph import ScalarType, TensorType, Value
+from purexport.aten.graph import AtenValue, ScalarType, TensorType
 from purexport.lowering.core.promotion import common_dtype
 
 DTYPES = [
@@ -25,12 +25,12 @@ DTYPES = [
 NUMBERS = [True, 3, 2.5, 1j]
 
 
-def tensor(dtype: torch.dtype) -> tuple[Value, torch.Tensor]:
-    return Value(TensorType(dtype, (2,))), torch.ones(2, dtype=dtype)
+def tensor(dtype: torch.dtype) -> tuple[AtenValue, torch.Tensor]:
+    return AtenValue(TensorType(dtype, (2,))), torch.ones(2, dtype=dtype)
 
 
-def zero_dim(dtype: torch.dtype) -> tuple[Value, torch.Tensor]:
-    return Value(TensorType(dtype, ())), torch.ones((), dtype=dtype)
+def zero_dim(dtype: torch.dtype) -> tuple[AtenValue, torch.Tensor]:
+    return AtenValue(TensorType(dtype, ())), torch.ones((), dtype=dtype)
 
 
 def operands() -> list[tuple[object, object]]:
@@ -74,7 +74,7 @@ def test_computed_numbers(kind: type) -> None:
     """A number that the graph computes promotes as a Python number of its kind."""
     for dtype in DTYPES:
         seen, real = tensor(dtype)
-        assert common_dtype([seen, Value(ScalarType(kind))]) == torch.result_type(real, kind(1)), dtype
+        assert common_dtype([seen, AtenValue(ScalarType(kind))]) == torch.result_type(real, kind(1)), dtype
 
 
 def test_default_dtype() -> None:

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from purexport.aten.graph import Block, Call, Source, Value
+from purexport.aten.graph import AtenValue, Block, Call, Source
 from purexport.errors import ExportError
 from purexport.frontends.script.conversions import filler
 from purexport.frontends.script.kinds import joined
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import Handlers, Node
+from purexport.frontends.script.registry import Handlers, ScriptNode
 from purexport.frontends.script.sequences import (
     as_dynamic,
     column,
@@ -29,7 +29,7 @@ from purexport.frontends.script.sequences import (
     sequence_fake,
     width_of,
 )
-from purexport.frontends.script.state import State
+from purexport.frontends.script.state import ScriptState
 from purexport.frontends.script.values import Columns, Maybe, Raised, ScriptDict, ScriptList, Uninitialized, same, split
 
 handles = Handlers()
@@ -37,22 +37,22 @@ handles = Handlers()
 
 @dataclass
 class _Side:
-    body: State
+    body: ScriptState
     results: list[Any]
 
 
 @handles("prim::If")
-def branch(machine: Machine, node: Node, condition: Any) -> Any:
+def branch(machine: Machine, node: ScriptNode, condition: Any) -> Any:
     """`prim::If`: one side where the condition is known, otherwise both."""
-    if isinstance(condition, Value):
+    if isinstance(condition, AtenValue):
         condition = machine.state.assumptions.get(condition, condition)
-    if isinstance(condition, Value):
+    if isinstance(condition, AtenValue):
         return node.packed(_both_sides(machine, node, condition))
     first, second = node.torch.blocks()
     return node.packed(machine.run_block(first if condition else second, []))
 
 
-def _both_sides(machine: Machine, node: Node, condition: Value) -> list[Any]:
+def _both_sides(machine: Machine, node: ScriptNode, condition: AtenValue) -> list[Any]:
     sides: list[_Side] = []
     raised: list[Raised] = []
     for block, holds in zip(node.torch.blocks(), (True, False), strict=True):
@@ -73,7 +73,7 @@ def _both_sides(machine: Machine, node: Node, condition: Value) -> list[Any]:
     return _joined(machine, node.source, condition, sides)
 
 
-def _joined(machine: Machine, source: Source, condition: Value, sides: list[_Side]) -> list[Any]:
+def _joined(machine: Machine, source: Source, condition: AtenValue, sides: list[_Side]) -> list[Any]:
     bodies = [side.body for side in sides]
     join = _Join(machine, source, bodies)
     merged = [join.items(one, other) for one, other in zip(sides[0].results, sides[1].results, strict=True)]
@@ -94,11 +94,11 @@ def _joined(machine: Machine, source: Source, condition: Value, sides: list[_Sid
 class _Join:
     """Joins pairs of results of the two sides into one result each."""
 
-    def __init__(self, machine: Machine, source: Source, bodies: Sequence[State]) -> None:
+    def __init__(self, machine: Machine, source: Source, bodies: Sequence[ScriptState]) -> None:
         self.machine = machine
         self.source = source
         self.bodies = bodies
-        self.results: list[Value] = []
+        self.results: list[AtenValue] = []
         self.outputs: tuple[list[Any], list[Any]] = ([], [])
         self.lists: dict[tuple[int, int], Any] = {}
 
@@ -165,7 +165,7 @@ class _Join:
         flags, items = zip(*(split(item) for item in (one, other)), strict=True)
         present = self.items(*flags)
         item = self.items(*items)
-        return Maybe(present, item, self.source) if isinstance(present, Value) else item
+        return Maybe(present, item, self.source) if isinstance(present, AtenValue) else item
 
     def _half(self, known: Any, first: bool) -> Any:
         """A variable that only one side sets (the first one for `first`), and that is read only after that side."""
@@ -177,7 +177,7 @@ class _Join:
             return Columns(tuple(ScriptList((), part.kind, self._half(part.value, first)) for part in known.lists))
         if isinstance(known, (ScriptList, ScriptDict)):
             return self._half_object(known, first)
-        if not isinstance(known, Value):
+        if not isinstance(known, AtenValue):
             return known
         with self.machine.resumed(self.bodies[1 if first else 0]):
             unread = filler(self.machine, known, self.source)
@@ -199,7 +199,7 @@ class _Join:
             self.lists[key] = self.machine.own(made)
         return self.lists[key]
 
-    def _output(self, one: Any, other: Any, fake: Any) -> Value:
+    def _output(self, one: Any, other: Any, fake: Any) -> AtenValue:
         value = self.machine.value(fake)
         self.results.append(value)
         self.outputs[0].append(one)

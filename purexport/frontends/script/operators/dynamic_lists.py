@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Block, Call, Value
+from purexport.aten.graph import AtenValue, Block, Call
 from purexport.errors import ExportError
 from purexport.frontends.script.conversions import literal, to_number, to_tensor
 from purexport.frontends.script.kinds import NUMBER_DTYPES
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import DYNAMIC, ELEMENTS, PLACE, Form, Handler, Handlers, Node
+from purexport.frontends.script.registry import DYNAMIC, ELEMENTS, PLACE, Form, Handler, Handlers, ScriptNode
 from purexport.frontends.script.sequences import (
     KIND_OF_DTYPE,
     Element,
@@ -42,7 +42,7 @@ def list_operator(*kinds: str, on: Sequence[Form] = (DYNAMIC,)) -> Callable[[Han
 
     def register(handler: Handler) -> Handler:
         @functools.wraps(handler)
-        def on_list(machine: Machine, node: Node, items: Any, *rest: Any) -> Any:
+        def on_list(machine: Machine, node: ScriptNode, items: Any, *rest: Any) -> Any:
             return handler(machine, node, items, *rest) if isinstance(items, ScriptList) else NotImplemented
 
         handles(*kinds, on=on)(on_list)
@@ -62,7 +62,7 @@ def by_columns(
 
     def decorate(handler: Handler) -> Handler:
         @functools.wraps(handler)
-        def on_columns(machine: Machine, node: Node, items: ScriptList, *rest: Any) -> Any:
+        def on_columns(machine: Machine, node: ScriptNode, items: ScriptList, *rest: Any) -> Any:
             width = width_of(items, *rest)
             if not width:
                 return handler(machine, node, items, *rest)
@@ -88,12 +88,12 @@ def _part(item: Any, place: int) -> Any:
     return item[place] if isinstance(item, tuple) else item
 
 
-def _int(machine: Machine, node: Node, target: str, a: Any, b: Any) -> Value:
+def _int(machine: Machine, node: ScriptNode, target: str, a: Any, b: Any) -> AtenValue:
     """Arithmetic on two integers; at least one of them is computed by the graph."""
     return machine.emit(target, {"a": a, "b": b}, machine.shapes.unknown(int), node.source)
 
 
-def _sequence_length(machine: Machine, node: Node, sequence: Value) -> Value:
+def _sequence_length(machine: Machine, node: ScriptNode, sequence: AtenValue) -> AtenValue:
     return machine.emit("sequence::length", {"list": sequence}, machine.shapes.unknown_size(), node.source)
 
 
@@ -103,7 +103,7 @@ def _rows(columns: list[Any]) -> list[Any]:
 
 @list_operator("aten::len")
 @by_columns(lambda lengths: lengths[0])
-def _length(machine: Machine, node: Node, items: ScriptList) -> Any:
+def _length(machine: Machine, node: ScriptNode, items: ScriptList) -> Any:
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         return _sequence_length(machine, node, value)
@@ -112,7 +112,7 @@ def _length(machine: Machine, node: Node, items: ScriptList) -> Any:
 
 @list_operator("aten::__getitem__", on=(DYNAMIC, PLACE))
 @by_columns(tuple)
-def _at(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
+def _at(machine: Machine, node: ScriptNode, items: ScriptList, index: Any) -> Any:
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         fake = fresh(machine, element)
@@ -123,7 +123,7 @@ def _at(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
     return to_number(machine, element, picked, node.source)
 
 
-def _inserted(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Value:
+def _inserted(machine: Machine, node: ScriptNode, items: ScriptList, index: Any, item: Any) -> AtenValue:
     """The list with `item` before `index`, or at the end for None."""
     value, element = dynamic(machine, items, node.source, element_of_item(machine, item, node.source))
     if isinstance(element, FakeSequence):
@@ -137,24 +137,24 @@ def _inserted(machine: Machine, node: Node, items: ScriptList, index: Any, item:
     return _cat(machine, node, parts, element)
 
 
-def _range(machine: Machine, node: Node, value: Value, start: Any, end: Any, step: int = 1) -> Value:
+def _range(machine: Machine, node: ScriptNode, value: AtenValue, start: Any, end: Any, step: int = 1) -> AtenValue:
     args = {"self": value, "dim": 0, "start": start, "end": end, "step": step}
     fake = torch.empty([machine.shapes.unknown_size()], dtype=value.tensor.dtype)
     return machine.emit("aten::slice.Tensor", args, fake, node.source)
 
 
-def _cat(machine: Machine, node: Node, parts: list[Value], element: Element) -> Value:
+def _cat(machine: Machine, node: ScriptNode, parts: list[AtenValue], element: Element) -> AtenValue:
     return machine.emit("aten::cat", {"tensors": parts, "dim": 0}, sequence_fake(machine, element), node.source)
 
 
-def _erased(machine: Machine, node: Node, items: ScriptList, index: Any) -> Value:
+def _erased(machine: Machine, node: ScriptNode, items: ScriptList, index: Any) -> AtenValue:
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         return machine.emit("sequence::erase", {"list": value, "index": index}, element, node.source)
     if index == -1:
         return _range(machine, node, value, 0, -1)
     position = index
-    if isinstance(index, Value) or index < 0:
+    if isinstance(index, AtenValue) or index < 0:
         # -1 + 1 would be the begin of the list
         size = machine.emit("aten::size.int", {"self": value, "dim": 0}, machine.shapes.unknown_size(), node.source)
         shifted = _int(machine, node, "aten::add.int", index, size)
@@ -164,26 +164,26 @@ def _erased(machine: Machine, node: Node, items: ScriptList, index: Any) -> Valu
     return _cat(machine, node, parts, element)
 
 
-def _hold(machine: Machine, node: Node, items: ScriptList, value: Value) -> ScriptList:
+def _hold(machine: Machine, node: ScriptNode, items: ScriptList, value: AtenValue) -> ScriptList:
     machine.change(items, ScriptList((), items.kind, value), node.source)
     return items
 
 
 @list_operator("aten::append")
 @by_columns(changes=True)
-def _append(machine: Machine, node: Node, items: ScriptList, item: Any) -> Any:
+def _append(machine: Machine, node: ScriptNode, items: ScriptList, item: Any) -> Any:
     return _hold(machine, node, items, _inserted(machine, node, items, None, item))
 
 
 @list_operator("aten::insert", on=(DYNAMIC, PLACE))
 @by_columns(changes=True)
-def _insert(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Any:
+def _insert(machine: Machine, node: ScriptNode, items: ScriptList, index: Any, item: Any) -> Any:
     return _hold(machine, node, items, _inserted(machine, node, items, index, item))
 
 
 @list_operator("aten::pop", on=(DYNAMIC, PLACE))
 @by_columns(tuple, changes=True)
-def _pop(machine: Machine, node: Node, items: ScriptList, index: Any = -1) -> Any:
+def _pop(machine: Machine, node: ScriptNode, items: ScriptList, index: Any = -1) -> Any:
     found = _at(machine, node, items, index)
     _hold(machine, node, items, _erased(machine, node, items, index))
     return found
@@ -191,23 +191,23 @@ def _pop(machine: Machine, node: Node, items: ScriptList, index: Any = -1) -> An
 
 @list_operator("aten::Delete", on=(DYNAMIC, PLACE))
 @by_columns(changes=True)
-def _delete(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
+def _delete(machine: Machine, node: ScriptNode, items: ScriptList, index: Any) -> Any:
     return _hold(machine, node, items, _erased(machine, node, items, index))
 
 
 @list_operator("aten::_set_item", on=(DYNAMIC, PLACE))
 @by_columns(changes=True)
-def _set_item(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Any:
-    if not isinstance(index, Value) and index < 0 and items.value is not None:
+def _set_item(machine: Machine, node: ScriptNode, items: ScriptList, index: Any, item: Any) -> Any:
+    if not isinstance(index, AtenValue) and index < 0 and items.value is not None:
         index = _int(machine, node, "aten::add.int", _length(machine, node, items), index)  # fmt: skip
-    elif isinstance(index, Value):
+    elif isinstance(index, AtenValue):
         index = _from_the_begin(machine, node, items, index)
     longer = ScriptList((), items.kind, _inserted(machine, node, items, index, item))
     after = machine.record("aten::add.int", {"a": index, "b": 1}, node.source, int)
     return _hold(machine, node, items, _erased(machine, node, longer, after))
 
 
-def _from_the_begin(machine: Machine, node: Node, items: ScriptList, index: Value) -> Value:
+def _from_the_begin(machine: Machine, node: ScriptNode, items: ScriptList, index: AtenValue) -> AtenValue:
     """A position that may be negative, converted to one that counts from the start."""
     size = _length(machine, node, items) if items.value is not None else len(items)
     shifted = _int(machine, node, "aten::add.int", index, size)
@@ -215,23 +215,23 @@ def _from_the_begin(machine: Machine, node: Node, items: ScriptList, index: Valu
 
 
 @list_operator("aten::clear")
-def _clear(machine: Machine, node: Node, items: ScriptList) -> None:
+def _clear(machine: Machine, node: ScriptNode, items: ScriptList) -> None:
     machine.change(items, ScriptList((), items.kind), node.source)
 
 
 @list_operator("aten::copy", "aten::list")
 @by_columns()
-def _copy(machine: Machine, node: Node, items: ScriptList) -> Any:
+def _copy(machine: Machine, node: ScriptNode, items: ScriptList) -> Any:
     return machine.own(items.clone())
 
 
-def _made(machine: Machine, items: ScriptList, value: Value) -> Any:
+def _made(machine: Machine, items: ScriptList, value: AtenValue) -> Any:
     return machine.own(ScriptList((), items.kind, value))
 
 
 @list_operator("aten::add")
 @by_columns()
-def _joined(machine: Machine, node: Node, one: ScriptList, other: ScriptList) -> Any:
+def _joined(machine: Machine, node: ScriptNode, one: ScriptList, other: ScriptList) -> Any:
     """The elements of `one`, then those of `other`."""
     element = joined_elements(
         machine, element_of(machine, one, node.source), element_of(machine, other, node.source), node.source
@@ -253,15 +253,21 @@ def _joined(machine: Machine, node: Node, one: ScriptList, other: ScriptList) ->
 
 @list_operator("aten::extend", "aten::add_")
 @by_columns(changes=True)
-def _extend(machine: Machine, node: Node, items: ScriptList, more: ScriptList) -> ScriptList:
+def _extend(machine: Machine, node: ScriptNode, items: ScriptList, more: ScriptList) -> ScriptList:
     machine.touch(items, node.source)
     items.become(_joined(machine, node, items, more))
     return items
 
 
 def _gathered(
-    machine: Machine, node: Node, start: Value, of: Value, element: Element, count: Any, places: tuple[Any, int]
-) -> Value:
+    machine: Machine,
+    node: ScriptNode,
+    start: AtenValue,
+    of: AtenValue,
+    element: Element,
+    count: Any,
+    places: tuple[Any, int],
+) -> AtenValue:
     """`start` and then `count` elements of `of`, at first + step * 0, 1, 2, ...; `places` is (first, step)."""
     first, stride = places
     with machine.body() as body:
@@ -278,7 +284,9 @@ def _gathered(
 
 @list_operator("aten::slice")
 @by_columns()
-def _slice(machine: Machine, node: Node, items: ScriptList, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def _slice(
+    machine: Machine, node: ScriptNode, items: ScriptList, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
     value, element = dynamic(machine, items, node.source)
     if not isinstance(element, FakeSequence):
         first, last = 0 if start is None else start, _END if end is None else end
@@ -294,18 +302,18 @@ def _slice(machine: Machine, node: Node, items: ScriptList, start: Any = None, e
     return _made(machine, items, _gathered(machine, node, empty, value, element, count, (first, step)))
 
 
-def _last(end: Any, size: Value) -> Any:
+def _last(end: Any, size: AtenValue) -> Any:
     return size if end is None or (isinstance(end, int) and end >= _END) else end
 
 
-def _bounded(machine: Machine, node: Node, place: Any, size: Value) -> Any:
+def _bounded(machine: Machine, node: ScriptNode, place: Any, size: AtenValue) -> Any:
     """A bound of a slice, as a position from 0 to `size`."""
     if place is size:
         return size
     if isinstance(place, int) and place < 0:
         place = _int(machine, node, "aten::add.int", size, place)
         return machine.emit("prim::max.int", {"a": place, "b": 0}, machine.shapes.unknown_size(), node.source)
-    if isinstance(place, Value):
+    if isinstance(place, AtenValue):
         raise ExportError(
             f"at {node.source} a list is sliced at a position that depends on data; cut a tensor instead",
             code="list-of-unknown-length",
@@ -315,7 +323,7 @@ def _bounded(machine: Machine, node: Node, place: Any, size: Value) -> Any:
 
 @list_operator("aten::reverse")
 @by_columns(changes=True)
-def _reverse(machine: Machine, node: Node, items: ScriptList) -> Any:
+def _reverse(machine: Machine, node: ScriptNode, items: ScriptList) -> Any:
     value, element = dynamic(machine, items, node.source)
     if not isinstance(element, FakeSequence):
         args = {"self": value, "dims": [0]}
@@ -329,7 +337,7 @@ def _reverse(machine: Machine, node: Node, items: ScriptList) -> Any:
 
 
 @list_operator("aten::mul", on=(DYNAMIC, PLACE))
-def _repeated(machine: Machine, node: Node, items: ScriptList, count: Any) -> Any:
+def _repeated(machine: Machine, node: ScriptNode, items: ScriptList, count: Any) -> Any:
     """`items * count`"""
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
@@ -343,16 +351,16 @@ def _repeated(machine: Machine, node: Node, items: ScriptList, count: Any) -> An
 
 
 @list_operator("aten::__contains__", on=(DYNAMIC, ELEMENTS))
-def _contains(machine: Machine, node: Node, items: ScriptList, wanted: Any) -> Any:
+def _contains(machine: Machine, node: ScriptNode, items: ScriptList, wanted: Any) -> Any:
     value = _numbers(machine, items, node)
-    if isinstance(wanted, Value):
+    if isinstance(wanted, AtenValue):
         wanted = to_tensor(machine, wanted, node.source)
-    name = "aten::eq.Tensor" if isinstance(wanted, Value) else "aten::eq.Scalar"
+    name = "aten::eq.Tensor" if isinstance(wanted, AtenValue) else "aten::eq.Scalar"
     equal = machine.record(name, {"self": value, "other": wanted}, node.source)
     return to_number(machine, bool, machine.record("aten::any", {"self": equal}, node.source), node.source)
 
 
-def _numbers(machine: Machine, items: ScriptList, node: Node) -> Value:
+def _numbers(machine: Machine, items: ScriptList, node: ScriptNode) -> AtenValue:
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         raise ExportError(
@@ -363,7 +371,7 @@ def _numbers(machine: Machine, items: ScriptList, node: Node) -> Value:
 
 
 @list_operator("aten::sum", "prim::max", "prim::min")
-def _reduced(machine: Machine, node: Node, items: ScriptList) -> Any:
+def _reduced(machine: Machine, node: ScriptNode, items: ScriptList) -> Any:
     value = _numbers(machine, items, node)
     dtype, name = value.tensor.dtype, node.kind.replace("prim::", "aten::")
     args = {"self": value, "dtype": dtype} if name == "aten::sum" else {"self": value}
@@ -372,7 +380,7 @@ def _reduced(machine: Machine, node: Node, items: ScriptList) -> Any:
 
 
 @list_operator("aten::sorted", on=(DYNAMIC, ELEMENTS))
-def _sorted(machine: Machine, node: Node, items: ScriptList) -> Any:
+def _sorted(machine: Machine, node: ScriptNode, items: ScriptList) -> Any:
     value = _numbers(machine, items, node)
     args = {"self": value, "dim": 0, "descending": False}
     outputs = [
@@ -384,14 +392,14 @@ def _sorted(machine: Machine, node: Node, items: ScriptList) -> Any:
 
 
 @list_operator("aten::sort", on=(DYNAMIC, ELEMENTS))
-def _sort(machine: Machine, node: Node, items: ScriptList, reverse: bool = False) -> Any:
+def _sort(machine: Machine, node: ScriptNode, items: ScriptList, reverse: bool = False) -> Any:
     _hold(machine, node, items, _sorted(machine, node, items).value)
     if reverse:
         _reverse(machine, node, items)
 
 
 @list_operator("aten::stack")
-def _stacked(machine: Machine, node: Node, items: ScriptList, dim: int = 0) -> Any:
+def _stacked(machine: Machine, node: ScriptNode, items: ScriptList, dim: int = 0) -> Any:
     value, element = dynamic(machine, items, node.source)
     sizes = list(fresh(machine, element).shape)
     at = dim % (len(sizes) + 1)
@@ -401,7 +409,7 @@ def _stacked(machine: Machine, node: Node, items: ScriptList, dim: int = 0) -> A
 
 
 @list_operator("aten::cat", "aten::concat")
-def _concatenated(machine: Machine, node: Node, items: ScriptList, dim: int = 0) -> Any:
+def _concatenated(machine: Machine, node: ScriptNode, items: ScriptList, dim: int = 0) -> Any:
     value, element = dynamic(machine, items, node.source)
     sizes = list(fresh(machine, element).shape)
     at = dim % len(sizes)
@@ -411,10 +419,10 @@ def _concatenated(machine: Machine, node: Node, items: ScriptList, dim: int = 0)
 
 
 @list_operator("prim::ListUnpack")
-def _list_unpack(machine: Machine, node: Node, items: ScriptList) -> Any:
+def _list_unpack(machine: Machine, node: ScriptNode, items: ScriptList) -> Any:
     return node.packed(_unpacked(machine, node, items))
 
 
 @by_columns(_rows)
-def _unpacked(machine: Machine, node: Node, items: ScriptList) -> list[Any]:
+def _unpacked(machine: Machine, node: ScriptNode, items: ScriptList) -> list[Any]:
     return [_at(machine, node, items, index) for index in range(node.torch.outputsSize())]

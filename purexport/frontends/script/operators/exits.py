@@ -8,25 +8,25 @@ import torch
 
 from purexport.errors import ExportError
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import Handlers, Node
+from purexport.frontends.script.registry import Handlers, ScriptNode
 from purexport.frontends.script.values import ComputedText, Raised
 
 handles = Handlers()
 
 
 @handles("prim::RaiseException")
-def _raise(machine: Machine, node: Node, message: Any, *_: Any) -> None:
+def _raise(machine: Machine, node: ScriptNode, message: Any, *_: Any) -> None:
     said = message.text if isinstance(message, ComputedText) else str(message)
     raise Raised(node.source, said)
 
 
 @handles("prim::Print", "aten::warn", "prim::Exit")
-def _nothing(machine: Machine, node: Node, *_: Any) -> None:
+def _nothing(machine: Machine, node: ScriptNode, *_: Any) -> None:
     return None
 
 
 @handles("prim::Enter")
-def _context(machine: Machine, node: Node, _: Any) -> None:
+def _context(machine: Machine, node: ScriptNode, _: Any) -> None:
     """`with`: contexts for gradients have no effect on a file; the effect of any other context is unknown."""
     entered = next(iter(node.torch.inputs()))
     kind = str(entered.type()).removeprefix("__torch__.")
@@ -39,7 +39,7 @@ def _context(machine: Machine, node: Node, _: Any) -> None:
 
 
 @handles("prim::PythonOp")
-def _python_function(machine: Machine, node: Node, *_: Any) -> None:
+def _python_function(machine: Machine, node: ScriptNode, *_: Any) -> None:
     owner = getattr(node.torch.pyobj(), "__self__", None)
     if not (isinstance(owner, type) and issubclass(owner, torch.autograd.Function)):
         raise ExportError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from purexport.aten.graph import Source, Value
+from purexport.aten.graph import AtenValue, Source
 from purexport.errors import ExportError
 from purexport.frontends.script.kinds import number_kind
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import ELEMENTS, Handlers, Node
+from purexport.frontends.script.registry import ELEMENTS, Handlers, ScriptNode
 from purexport.frontends.script.values import same
 
 handles = Handlers()
@@ -23,7 +23,7 @@ _FOLDS = {
 
 
 @handles(*_FOLDS, on=ELEMENTS)
-def _folded(machine: Machine, node: Node, items: list[Any], *_: Any) -> Any:
+def _folded(machine: Machine, node: ScriptNode, items: list[Any], *_: Any) -> Any:
     """Combine the elements one after the other, where all are numbers."""
     if not items or any(number_kind(item) is None for item in items):
         return NotImplemented
@@ -33,13 +33,13 @@ def _folded(machine: Machine, node: Node, items: list[Any], *_: Any) -> Any:
 
 
 @handles("aten::eq", "aten::ne", on=ELEMENTS)
-def _compared(machine: Machine, node: Node, one: list[Any], other: Any) -> Any:
+def _compared(machine: Machine, node: ScriptNode, one: list[Any], other: Any) -> Any:
     if not isinstance(other, (list, tuple)):
         return NotImplemented
     equal = _equal(machine, one, other, node.source)
     if node.kind == "aten::eq":
         return equal
-    if isinstance(equal, Value):
+    if isinstance(equal, AtenValue):
         return machine.record("aten::__not__", {"self": equal}, node.source, bool)
     return not equal
 
@@ -56,9 +56,9 @@ def _equal(machine: Machine, one: Any, other: Any, source: Source) -> Any:
                 f"the script compares lists of other things than numbers at {source}", code="script-operator"
             )
         equal = machine.record("aten::eq.int", {"a": mine, "b": theirs}, source, bool)
-        if not isinstance(equal, Value) and not equal:
+        if not isinstance(equal, AtenValue) and not equal:
             return False
-        if isinstance(equal, Value):
+        if isinstance(equal, AtenValue):
             found = (
                 equal if found is True else machine.record("aten::__and__.bool", {"a": found, "b": equal}, source, bool)
             )

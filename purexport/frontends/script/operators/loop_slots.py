@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Source, Value
+from purexport.aten.graph import AtenValue, Source
 from purexport.errors import ExportError
 from purexport.frontends.script.conversions import filler
 from purexport.frontends.script.kinds import fake_kind, joined, kind_of, number_kind
-from purexport.frontends.script.recorder import Recorder
+from purexport.frontends.script.recorder import ScriptRecorder
 from purexport.frontends.script.sequences import (
     as_dynamic,
     column,
@@ -45,7 +45,7 @@ from purexport.frontends.script.values import (
 class Carrier:
     """The loop that slots belong to.  A slot that changes sets `changed`, so that another round has to follow."""
 
-    def __init__(self, machine: Recorder, source: Source) -> None:
+    def __init__(self, machine: ScriptRecorder, source: Source) -> None:
         self.machine = machine
         self.source = source
         self.changed = False
@@ -83,7 +83,7 @@ class Leaf:
         self.initial = initial
         self.inner: Any = None
         self.free: set[str] = set()  # sizes that were seen to change
-        is_tensor = isinstance(initial, Value) and isinstance(kind_of(initial), tuple)
+        is_tensor = isinstance(initial, AtenValue) and isinstance(kind_of(initial), tuple)
         self.fake = this.machine.shapes.forget(this.machine.fakes[initial]) if is_tensor else None
 
     def enter(self) -> Any:
@@ -135,7 +135,7 @@ class Leaf:
             self.fake = (
                 joined(this.machine, initial, result, this.source) if kind_of(initial) == kind_of(result) else None
             )
-        elif isinstance(result, Value):
+        elif isinstance(result, AtenValue):
             self.fake = this.machine.shapes.forget(this.machine.fakes[result])
         elif number_kind(result) is not None:
             self.fake = this.machine.shapes.unknown(number_kind(result))
@@ -156,7 +156,7 @@ class Leaf:
         unset = isinstance(self.initial, Uninitialized)
         return filler(self.this.machine, self.inner, self.this.source) if unset else self.initial
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         return self.initial if self.fake is None else next(found)
 
 
@@ -199,7 +199,7 @@ class _Parts:
         items = [result] * len(self.slots) if unset else self.items(result)
         return [pair for slot, item in zip(self.slots, items, strict=True) for pair in slot.pairs(item)]
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         return self.this.machine.own(self.whole([slot.leave(found) for slot in self.slots]))
 
 
@@ -232,7 +232,7 @@ class _List(_Parts):
         self.this.changed = True
         return _grown(self.this, self.initial, result).widen(result)
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         made = super().leave(found)
         made.frozen = ""
         return made
@@ -256,7 +256,7 @@ class _Dict(_Parts):
             )
         return True
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         made = super().leave(found)
         made.frozen = ""
         return made
@@ -299,7 +299,7 @@ class _Grown(Leaf):
     def start(self) -> Any:
         return as_dynamic(self.this.machine, self.initial, self.element, self.this.source)
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         return self.this.machine.own(ScriptList((), self.initial.kind, next(found)))
 
 
@@ -322,7 +322,7 @@ class _Columns(_Parts):
     def fits(self, result: Any) -> bool:
         return isinstance(result, ScriptList) and width_of(result) in (0, self.width)
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         made = super().leave(found)
         made.frozen = ""
         return made
@@ -344,7 +344,7 @@ class _Optional:
 
     def enter(self) -> Any:
         flag, item = self.flag.enter(), self.item.enter()
-        if isinstance(flag, Value):
+        if isinstance(flag, AtenValue):
             return Maybe(flag, item, self.this.source)
         return item if flag else None
 
@@ -358,8 +358,8 @@ class _Optional:
         flag, item = (result, result) if isinstance(result, Uninitialized) else split(result)
         return [*self.flag.pairs(flag), *self.item.pairs(item)]
 
-    def leave(self, found: Iterator[Value]) -> Any:
+    def leave(self, found: Iterator[AtenValue]) -> Any:
         flag, item = self.flag.leave(found), self.item.leave(found)
-        if isinstance(flag, Value):
+        if isinstance(flag, AtenValue):
             return Maybe(flag, item, self.this.source)
         return item if flag else None

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from purexport.aten.graph import Block, Call, ScalarType, Source, Value
+from purexport.aten.graph import AtenValue, Block, Call, ScalarType, Source
 from purexport.errors import ExportError
 from purexport.frontends.script.machine import Machine
 from purexport.frontends.script.operators.loop_slots import Carrier, Leaf, content_slot
-from purexport.frontends.script.registry import Handlers, Node
-from purexport.frontends.script.state import State
+from purexport.frontends.script.registry import Handlers, ScriptNode
+from purexport.frontends.script.state import ScriptState
 from purexport.frontends.script.values import Raised
 
 handles = Handlers()
@@ -27,7 +27,7 @@ _ENDLESS = 2**63 - 1
 
 
 @handles("prim::Loop")
-def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any) -> Any:
+def loop(machine: Machine, node: ScriptNode, most: Any, condition: Any, *initial: Any) -> Any:
     """`prim::Loop` with its bound, its first condition and its carried variables.
 
     Steps that were unrolled before the condition became data-dependent stay unrolled.  A loop of many known steps is
@@ -37,11 +37,17 @@ def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any)
     key = next(body.inputs()).unique()
     stays = machine.kept is not None and key in machine.kept
     step, carried = 0, list(initial)
-    while not stays and not isinstance(condition, Value) and not isinstance(most, Value) and step < most and condition:
+    while (
+        not stays
+        and not isinstance(condition, AtenValue)
+        and not isinstance(most, AtenValue)
+        and step < most
+        and condition
+    ):
         machine.count_copy(key, step)
         condition, *carried = machine.run_block(body, [step, *carried])
         step += 1
-    if isinstance(condition, Value) or (condition and (isinstance(most, Value) or step < most)):
+    if isinstance(condition, AtenValue) or (condition and (isinstance(most, AtenValue) or step < most)):
         try:
             carried = _by_data(machine, node, most, condition, _Loop(machine, node.source, step, carried))
         except Raised as error:
@@ -52,7 +58,7 @@ def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any)
     return node.packed(carried)
 
 
-def _by_data(machine: Machine, node: Node, most: Any, condition: Any, this: _Loop) -> list[Any]:
+def _by_data(machine: Machine, node: ScriptNode, most: Any, condition: Any, this: _Loop) -> list[Any]:
     """Record the loop as a call; returns the carried variables after the loop."""
     (block,) = node.torch.blocks()
     for _ in range(_ROUNDS):
@@ -77,9 +83,9 @@ class _Loop(Carrier):
         self.done = done
         self.slots: list[Any] = [Leaf(self, item) for item in initial]
         self.objects: dict[int, tuple[Any, Any]] = {}
-        self.body = State()
+        self.body = ScriptState()
         self.before = 0  # the number of values that exist when a step begins
-        self.step = Value(ScalarType(int))
+        self.step = AtenValue(ScalarType(int))
         self.again: Any = True
         self.results: list[Any] = []
 
@@ -126,7 +132,7 @@ class _Loop(Carrier):
         machine.remark(*self.body.remarks, *(f"in the loop at {self.source}: {text}" for text in self.body.merged))
         return self._leave(iter(outputs))
 
-    def _leave(self, found: Iterator[Value]) -> list[Any]:
+    def _leave(self, found: Iterator[AtenValue]) -> list[Any]:
         left = [slot.leave(found) for slot in self.slots]
         for item, slot in self.objects.values():
             self.machine.change(item, slot.leave(found), self.source)

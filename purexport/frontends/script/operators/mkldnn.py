@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.aten.schema import bind
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import Handlers, Node
+from purexport.frontends.script.registry import Handlers, ScriptNode
 
 handles = Handlers()
 _SAME = {"HardSwish": "aten::hardswish", "HardSigmoid": "aten::hardsigmoid"}
@@ -22,18 +22,18 @@ _BOUNDED = {"HardTanh": "aten::hardtanh", "Clamp": "aten::clamp"}  # their bound
 
 
 @handles("aten::to_mkldnn", "aten::to_dense")
-def _converted(machine: Machine, node: Node, tensor: Value, *_: Any) -> Value:
+def _converted(machine: Machine, node: ScriptNode, tensor: AtenValue, *_: Any) -> AtenValue:
     return tensor
 
 
 @handles("prim::ConstantMKLDNNTensor")
-def _constant(machine: Machine, node: Node) -> Value:
+def _constant(machine: Machine, node: ScriptNode) -> AtenValue:
     with machine.shapes.outside():
         return machine.constant(node.torch.t("value").to_dense())
 
 
 @handles("prim::mkldnn_convolution")
-def _convolution(machine: Machine, node: Node, *operands: Any) -> Any:
+def _convolution(machine: Machine, node: ScriptNode, *operands: Any) -> Any:
     tensor, weight, bias, stride, padding, dilation, groups = operands
     flipped, output_padding = False, [0] * len(stride)
     args = [tensor, weight, bias, stride, padding, dilation, flipped, output_padding, groups]
@@ -41,7 +41,7 @@ def _convolution(machine: Machine, node: Node, *operands: Any) -> Any:
 
 
 @handles(*(f"prim::MKLDNN{name}{ending}" for name in (*_SAME, *_BOUNDED) for ending in ("", "_")))
-def _activation(machine: Machine, node: Node, tensor: Value) -> Any:
+def _activation(machine: Machine, node: ScriptNode, tensor: AtenValue) -> Any:
     name = node.kind.removeprefix("prim::MKLDNN")
     plain = name.rstrip("_")
     bounds = [node.torch.f(key) for key in ("min_val", "max_val")] if plain in _BOUNDED else []
@@ -50,19 +50,19 @@ def _activation(machine: Machine, node: Node, tensor: Value) -> Any:
 
 
 @handles("prim::MKLDNNScalarMul", "prim::MKLDNNScalarMul_")
-def _scaled(machine: Machine, node: Node, tensor: Value, number: Any) -> Any:
+def _scaled(machine: Machine, node: ScriptNode, tensor: AtenValue, number: Any) -> Any:
     target = "aten::mul_.Scalar" if node.kind.endswith("_") else "aten::mul.Scalar"
     return machine.record(target, {"self": tensor, "other": number}, node.source)
 
 
 @handles("prim::BroadcastMKLDNNTensors")
-def _broadcast(machine: Machine, node: Node, one: Value, other: Value) -> list[Any]:
+def _broadcast(machine: Machine, node: ScriptNode, one: AtenValue, other: AtenValue) -> list[Any]:
     """Both in the shape of their sum; a tensor that has it already is the same object, a later write goes to it."""
     shape = torch.broadcast_shapes(*(machine.fakes[item].shape for item in (one, other)))  # type: ignore[no-untyped-call]
     return [_expanded(machine, node, item, shape) for item in (one, other)]
 
 
-def _expanded(machine: Machine, node: Node, tensor: Value, shape: Sequence[int]) -> Any:
+def _expanded(machine: Machine, node: ScriptNode, tensor: AtenValue, shape: Sequence[int]) -> Any:
     if tuple(machine.fakes[tensor].shape) == tuple(shape):
         return tensor
     args = {"self": tensor, "size": list(shape), "implicit": False}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.errors import ExportError
 from purexport.frontends.script.conversions import to_number
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import COMPUTED, DYNAMIC, Handlers, Node
+from purexport.frontends.script.registry import COMPUTED, DYNAMIC, Handlers, ScriptNode
 
 handles = Handlers()
 _CASTS: dict[str, Any] = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::item": None}
@@ -16,21 +16,21 @@ _CASTS |= {"aten::IntImplicit": int, "aten::FloatImplicit": float, "aten::Scalar
 
 
 @handles(*_CASTS, on=COMPUTED)
-def _converted(machine: Machine, node: Node, item: Any) -> Any:
+def _converted(machine: Machine, node: ScriptNode, item: Any) -> Any:
     return to_number(machine, _CASTS[node.kind], item, node.source)
 
 
 @handles("aten::__is__", "aten::__isnot__", on=(DYNAMIC, COMPUTED))
-def _identical(machine: Machine, node: Node, one: Any, other: Any) -> bool:
+def _identical(machine: Machine, node: ScriptNode, one: Any, other: Any) -> bool:
     return (one is other) == (node.kind == "aten::__is__")
 
 
 @handles("aten::__range_length", on=COMPUTED)
-def _range_length(machine: Machine, node: Node, start: Any, stop: Any, step: Any) -> Any:
+def _range_length(machine: Machine, node: ScriptNode, start: Any, stop: Any, step: Any) -> Any:
     """The number of steps of `range(start, stop, step)`."""
-    if not any(isinstance(item, Value) for item in (start, stop, step)):
+    if not any(isinstance(item, AtenValue) for item in (start, stop, step)):
         return len(range(start, stop, step))
-    if isinstance(step, Value):
+    if isinstance(step, AtenValue):
         raise ExportError(
             f"the step of a range at {node.source} depends on data; use a step that is known", code="data-dependent"
         )
@@ -43,11 +43,11 @@ def _range_length(machine: Machine, node: Node, start: Any, stop: Any, step: Any
 
 
 @handles("aten::__derive_index", on=COMPUTED)
-def _derive_index(machine: Machine, node: Node, index: Any, start: Any, step: Any) -> Any:
-    if not any(isinstance(item, Value) for item in (index, start, step)):
+def _derive_index(machine: Machine, node: ScriptNode, index: Any, start: Any, step: Any) -> Any:
+    if not any(isinstance(item, AtenValue) for item in (index, start, step)):
         return start + index * step
     return _on_ints(machine, node, "aten::add.int", start, _on_ints(machine, node, "aten::mul.int", index, step))
 
 
-def _on_ints(machine: Machine, node: Node, target: str, a: Any, b: Any) -> Any:
+def _on_ints(machine: Machine, node: ScriptNode, target: str, a: Any, b: Any) -> Any:
     return machine.record(target, {"a": a, "b": b}, node.source, int)

@@ -7,14 +7,14 @@ from typing import Any
 from purexport.aten.schema import is_wrapped_number
 from purexport.errors import ExportError
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import Handlers, Node
+from purexport.frontends.script.registry import Handlers, ScriptNode
 from purexport.frontends.script.values import Module, ScriptObject, Uninitialized, imported
 
 handles = Handlers()
 
 
 @handles("prim::Constant")
-def _constant(machine: Machine, node: Node) -> Any:
+def _constant(machine: Machine, node: ScriptNode) -> Any:
     output = node.torch.output()
     if output.type().kind() != "TensorType" or not node.torch.hasAttribute("value"):
         return imported(output.toIValue())
@@ -25,7 +25,7 @@ def _constant(machine: Machine, node: Node) -> Any:
 
 
 @handles("prim::GetAttr")
-def _get_attribute(machine: Machine, node: Node, owner: Any) -> Any:
+def _get_attribute(machine: Machine, node: ScriptNode, owner: Any) -> Any:
     name = node.torch.s("name")
     if isinstance(owner, ScriptObject):
         return owner[name]
@@ -39,7 +39,7 @@ def _get_attribute(machine: Machine, node: Node, owner: Any) -> Any:
 
 
 @handles("prim::SetAttr")
-def _set_attribute(machine: Machine, node: Node, owner: Any, item: Any) -> None:
+def _set_attribute(machine: Machine, node: ScriptNode, owner: Any, item: Any) -> None:
     name = node.torch.s("name")
     if isinstance(owner, ScriptObject):
         machine.touch(owner, node.source)
@@ -49,21 +49,21 @@ def _set_attribute(machine: Machine, node: Node, owner: Any, item: Any) -> None:
 
 
 @handles("prim::CreateObject")
-def _object(machine: Machine, node: Node) -> Any:
+def _object(machine: Machine, node: ScriptNode) -> Any:
     # attributes that __init__ has not set yet are not read, but a body may set them
     return machine.own(ScriptObject())
 
 
 @handles("prim::Uninitialized")
-def _uninitialized(machine: Machine, node: Node) -> Any:
+def _uninitialized(machine: Machine, node: ScriptNode) -> Any:
     return Uninitialized()
 
 
 @handles("prim::EnumName")
-def _enum_name(machine: Machine, node: Node, member: Any) -> Any:
+def _enum_name(machine: Machine, node: ScriptNode, member: Any) -> Any:
     return member.name
 
 
 @handles("prim::EnumValue")
-def _enum_value(machine: Machine, node: Node, member: Any) -> Any:
+def _enum_value(machine: Machine, node: ScriptNode, member: Any) -> Any:
     return member.value

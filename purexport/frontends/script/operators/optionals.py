@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from purexport.aten.graph import ScalarType, TensorType, Value
+from purexport.aten.graph import AtenValue, ScalarType, TensorType
 from purexport.errors import ExportError
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import OPTIONAL, Handlers, Node
+from purexport.frontends.script.registry import OPTIONAL, Handlers, ScriptNode
 from purexport.frontends.script.values import Maybe, Raised, ScriptList
 
 handles = Handlers()
 
 
 @handles("aten::__is__", "aten::__isnot__", on=OPTIONAL)
-def _is_none(machine: Machine, node: Node, one: Any, other: Any) -> Any:
+def _is_none(machine: Machine, node: ScriptNode, one: Any, other: Any) -> Any:
     """`x is None` and `x is not None` for an item that is None on one path, by its flag."""
     if one is not None and other is not None:
         return NotImplemented
@@ -25,7 +25,7 @@ def _is_none(machine: Machine, node: Node, one: Any, other: Any) -> Any:
 
 
 @handles("prim::unchecked_cast", "prim::unchecked_unwrap_optional", "aten::_unwrap_optional")
-def _unwrapped(machine: Machine, node: Node, item: Any) -> Any:
+def _unwrapped(machine: Machine, node: ScriptNode, item: Any) -> Any:
     if item is None:
         raise Raised(node.source, "a value is None, and is used as if it were not")
     if not isinstance(item, Maybe):
@@ -36,7 +36,7 @@ def _unwrapped(machine: Machine, node: Node, item: Any) -> Any:
 
 
 @handles("prim::isinstance")
-def _is_instance(machine: Machine, node: Node, item: Any) -> Any:
+def _is_instance(machine: Machine, node: ScriptNode, item: Any) -> Any:
     kinds = list(node.torch.tys("types"))
     if not isinstance(item, Maybe):
         return any(_matches(item, kind, node) for kind in kinds)
@@ -51,13 +51,13 @@ _PLAIN = {"IntType": int, "FloatType": float, "BoolType": bool, "StringType": st
 _ANY = {"AnyListType": list, "AnyTupleType": tuple}
 
 
-def _matches(item: Any, kind: Any, node: Node) -> bool:
+def _matches(item: Any, kind: Any, node: ScriptNode) -> bool:
     """Whether an operand is of a type of TorchScript.  Raises ExportError for types that are not followed."""
     name = kind.kind()
     if name == "TensorType":
-        return isinstance(item, Value) and isinstance(item.type, TensorType)
+        return isinstance(item, AtenValue) and isinstance(item.type, TensorType)
     if name in _PLAIN:
-        of = item.type.kind if isinstance(item, Value) and isinstance(item.type, ScalarType) else type(item)
+        of = item.type.kind if isinstance(item, AtenValue) and isinstance(item.type, ScalarType) else type(item)
         return of is _PLAIN[name]
     if name in _ANY:
         return isinstance(item, _ANY[name])

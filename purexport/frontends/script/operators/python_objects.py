@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from purexport.aten.graph import Value
+from purexport.aten.graph import AtenValue
 from purexport.errors import ExportError
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import PYTHON, Handler, Handlers, Node
+from purexport.frontends.script.registry import PYTHON, Handler, Handlers, ScriptNode
 from purexport.frontends.script.values import Raised
 
 handles = Handlers()
@@ -25,7 +25,7 @@ def _equal(one: Any, other: Any) -> bool:
             return False
         same = [mine is theirs or _equal(mine, theirs) for mine, theirs in zip(one, other, strict=True)]
         return all(same)
-    if isinstance(one, Value) or isinstance(other, Value):
+    if isinstance(one, AtenValue) or isinstance(other, AtenValue):
         if one is other:
             return True
         raise ExportError(
@@ -136,8 +136,8 @@ _READS: dict[str, Callable[..., Any]] = {
 def _python(function: Callable[..., Any], *, changes: bool) -> Handler:
     """The handler that runs a Python function; with `changes` the function changes its first operand."""
 
-    def handler(machine: Machine, node: Node, *operands: Any) -> Any:
-        if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):
+    def handler(machine: Machine, node: ScriptNode, *operands: Any) -> Any:
+        if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], AtenValue):
             raise ExportError(
                 f"{node.kind} at {node.source} takes a key that depends on data; ONNX has no dicts, use a tensor",
                 code="data-dependent",

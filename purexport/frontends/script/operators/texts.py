@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from purexport.frontends.script.machine import Machine
-from purexport.frontends.script.registry import COMPUTED, TEXT, VALUES, Handler, Handlers, Node
+from purexport.frontends.script.registry import COMPUTED, TEXT, VALUES, Handler, Handlers, ScriptNode
 from purexport.frontends.script.values import ComputedText, holds_value
 
 handles = Handlers()
@@ -15,7 +15,7 @@ handles = Handlers()
 def _text(function: Callable[..., Any]) -> Handler:
     """Python's own function, on strings in which a question mark stands for each computed number."""
 
-    def handler(machine: Machine, node: Node, *operands: Any) -> ComputedText:
+    def handler(machine: Machine, node: ScriptNode, *operands: Any) -> ComputedText:
         return ComputedText(str(function(*map(_shown, operands))))
 
     return handler
@@ -34,5 +34,5 @@ handles("aten::join", on=TEXT)(_text(lambda glue, items: glue.join(items)))
 
 
 @handles("aten::str", on=COMPUTED)
-def _str(machine: Machine, node: Node, item: Any) -> str:
+def _str(machine: Machine, node: ScriptNode, item: Any) -> str:
     return str(item)
