@@ -44,7 +44,7 @@ from purexport.stages.functionalize import pure_graph
 from purexport.stages.lower import Onnx, lower_to_onnx
 from purexport.stages.numbers import with_numbers
 from purexport.stages.quantize import quantize_program
-from purexport.stages.run import Memory, Run, opened, said
+from purexport.stages.run import Memory, Run, opened, warn_user
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -262,7 +262,7 @@ def with_progress(options: Options) -> Iterator[Options]:
 def lowered(run: Run) -> tuple[Run, Onnx]:
     """The ONNX graph, and the run with the numbers and axes that it has."""
     declared, onnx, remarks = with_numbers(run, lambda given: _at_asked_sizes(given, captured_and_lowered))
-    onnx.lowered.remarks[:0] = said(remarks)
+    onnx.lowered.remarks[:0] = warn_user(remarks)
     return declared, onnx
 
 

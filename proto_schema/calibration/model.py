@@ -18,7 +18,7 @@ import numpy as np
 from proto_schema.budget import BudgetLike
 from proto_schema.calibration.codes import Codes, Source
 from proto_schema.calibration.options import CalibrationOptions
-from proto_schema.calibration.places import Bias, Places, found_places, scale_of, watched
+from proto_schema.calibration.qdq_points import Bias, Places, found_places, scale_of, watched
 from proto_schema.calibration.ranges import Range, collected
 from proto_schema.calibration.running import Runner
 from proto_schema.calibration.samples import Array, Given, Samples

@@ -41,7 +41,7 @@ class Aliases(enum.Enum):
 
     ALWAYS = "a view without an annotation"
     MAYBE = "a view where it can be one and else a copy, or the other way round: sizes and strides decide"
-    UNTOLD = "what was recorded does not tell whether it was a view or a copy"
+    UNKNOWN = "what was recorded does not tell whether it was a view or a copy"
     NEVER = "a composite operator that always computes; to ask torch of each call would take long"
 
 

@@ -166,7 +166,7 @@ FACTS = (
     *alike("conj cpu", Fact("aten::", aliases=MAYBE, returns_itself=True)),
     Fact("aten::sum_to_size", returns_itself=True),
     # torch.export records `lift_fresh`, which aliases, as this operator
-    Fact("aten::lift_fresh_copy", aliases=Aliases.UNTOLD),
+    Fact("aten::lift_fresh_copy", aliases=Aliases.UNKNOWN),
     # permuted axes
     *alike("transpose swapaxes swapdims", Fact("aten::", inverse=_transpose)),
     *alike("t numpy_T", Fact("aten::", inverse=_reversed)),

@@ -125,7 +125,7 @@ def seen_by(view: Call, base: torch.Tensor) -> Any:
 
 def hidden_sources(call: Call) -> list[AtenValue]:
     """The arguments that a result of a composite operator aliases although its schema does not say so."""
-    if fact_of(call.target).aliases is Aliases.UNTOLD:
+    if fact_of(call.target).aliases is Aliases.UNKNOWN:
         return list(values_in(call.args.values()))
     if not call.outputs or not _is_composite(call.target):
         return []

@@ -28,9 +28,9 @@ from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, 
 from proto_schema.payload import BytesLike, chunks, nbytes, went_past
 from proto_schema.runs import Run
 from purexport.inspect.align import aligned
+from purexport.inspect.data_ranges import Readings, place_of
 from purexport.inspect.elements import Bytes
 from purexport.inspect.locate import locate
-from purexport.inspect.places import Readings, place_of
 
 IGNORABLE = {
     "metadata": frozenset({"metadata_props", "producer_name", "producer_version", "model_version"}),

@@ -22,11 +22,11 @@ from proto_schema.external import Folder, set_origin
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.owned import files_of
 from proto_schema.units import counted
+from purexport.inspect.data_ranges import Readings, place_of
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.errors import Errors
 from purexport.inspect.filling import DRAWING, Structure, packed, parts, schema
 from purexport.inspect.histograms import Histogram, histogram
-from purexport.inspect.places import Readings, place_of
 from purexport.inspect.salvage import Salvage, diagnosis
 from purexport.inspect.sizes import DataFile, audit
 from purexport.version import VERSION

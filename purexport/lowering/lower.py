@@ -30,7 +30,7 @@ from purexport.errors import (
     UnsupportedOperatorError,
 )
 from purexport.graph.ir import Graph, Value
-from purexport.lowering import control, ends, fallthrough, results
+from purexport.lowering import control, fallthrough, interface, results
 from purexport.lowering.arguments import computed_numbers, known_arguments, unknown_argument
 from purexport.lowering.core.context import CallSite, site_of
 from purexport.lowering.core.emitter import Emitter
@@ -41,7 +41,7 @@ from purexport.lowering.sized import Example
 from purexport.lowering.state import LoweringState
 from purexport.lowering.support.common import squeezed_axes
 from purexport.lowering.support.qdq import Quantized
-from purexport.lowering.tails import Tails
+from purexport.lowering.unranked_outputs import Tails
 from purexport.options import OperatorExportTypes
 
 NO_RULE_HERE = f"{NO_RULE}, and torch has no decomposition of it"
@@ -170,13 +170,13 @@ class Walk:
         """
         state = self.state
         self.tails = Tails(graph)
-        state.env.update(ends.model_inputs(op, graph.inputs, state.type))
+        state.env.update(interface.model_inputs(op, graph.inputs, state.type))
         op = self.calls(op, graph.calls, graph.outputs)
         if state.gaps:
             raise UnsupportedOperatorError(op.opset, state.gaps)
         for name, output in zip(graph.output_names, graph.outputs, strict=True):
             try:
-                op.graph.outputs.append(ends.model_output(op, name, state.argument(output), output))
+                op.graph.outputs.append(interface.model_output(op, name, state.argument(output), output))
             except OpsetError as error:
                 state.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error), error.code))
         if state.gaps:
@@ -328,7 +328,7 @@ class Walk:
             return
         for item in pieces.inputs:
             if item.tensor is not None:
-                state.env[item.value] = ends.tensor_constant(op, item.tensor)
+                state.env[item.value] = interface.tensor_constant(op, item.tensor)
         before = len(state.gaps)
         for inner in live_calls(pieces):
             self._call(op, replace(inner, source=call.source), outer or call.target)

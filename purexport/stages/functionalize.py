@@ -14,7 +14,7 @@ from purexport.functionalize.graph import functionalize
 from purexport.functionalize.state import BufferState, keep_state, write_remarks
 from purexport.lowering.complex.interface import interface_remarks
 from purexport.stages.capture import capture_key, capture_model
-from purexport.stages.run import Run, said
+from purexport.stages.run import Run, warn_user
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,9 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     )
     refuse_shared_inputs(pure, tensors)
     remarks = list(captured.notes)
-    remarks += said(captured.remarks)
-    remarks += said(pure.remarks)
-    remarks += said(write_remarks(pure, options.mutated_state))
+    remarks += warn_user(captured.remarks)
+    remarks += warn_user(pure.remarks)
+    remarks += warn_user(write_remarks(pure, options.mutated_state))
     keeps = options.mutated_state == "io"
     written = [item.input.value for item in pure.mutations] if keeps else []
     pure = pure.with_graph(
@@ -69,7 +69,9 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     remarks += interface_remarks(graph)
     users = [item.name for item in graph.inputs if item.kind == "user"]
     interface = [*users, *graph.output_names]
-    remarks += said(names.unknown_axes(options.dynamic_axes or (), interface, argument_names(run.model, run.arguments)))
+    remarks += warn_user(
+        names.unknown_axes(options.dynamic_axes or (), interface, argument_names(run.model, run.arguments))
+    )
     return Pure(captured, graph, state, remarks)
 
 

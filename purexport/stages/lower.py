@@ -17,7 +17,7 @@ from purexport.graph.parameters import parameters_as_inputs
 from purexport.lowering.arguments import flat
 from purexport.lowering.lower import Lowered, lower_graph
 from purexport.stages.functionalize import Pure
-from purexport.stages.run import Run, said
+from purexport.stages.run import Run, warn_user
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         of_runtime=options.for_runtime,
     )
     idle = unused(options.custom_translation_table, options.opset, pure.graph.calls, lowered.rules)
-    lowered.remarks[:0] = said([*lowered.findings, *idle])
+    lowered.remarks[:0] = warn_user([*lowered.findings, *idle])
     outside = [] if options.export_params else parameters_as_inputs(lowered.graph, pure.graph.inputs)
     return Onnx(pure, lowered, {value.name: tensor for value, tensor in outside})
 

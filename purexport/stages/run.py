@@ -163,7 +163,7 @@ def _refuse_odd(arguments: Any) -> None:
             )
 
 
-def said(remarks: Sequence[str]) -> Sequence[str]:
+def warn_user(remarks: Sequence[str]) -> Sequence[str]:
     """Show each remark as a warning that points at the caller of `export`: the first line outside this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -13,9 +13,9 @@ from typing import Any
 from proto_schema.onnx import TensorProto
 from purexport.weights import float8
 from purexport.weights.bitsandbytes import Blocks4, rows_of
+from purexport.weights.gptq_awq import words_of
 from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored
-from purexport.weights.words import words_of
 
 _NF4, _FP4 = ".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4"
 _MARKS = (".qweight", ".SCB", _NF4, _FP4, float8.BLOCKS, float8.WHOLE)

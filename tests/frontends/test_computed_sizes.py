@@ -178,7 +178,7 @@ def kinds(x: Tensor) -> Tensor:
 
 
 def numbers_wanted(x: Tensor) -> Tensor:
-    """No tensor does here: the axis is held."""
+    """No tensor does here: the axis becomes static."""
     if not isinstance(float(x.shape[2]), float):
         raise TypeError
     return x / float(x.shape[2])

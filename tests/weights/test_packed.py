@@ -21,8 +21,7 @@ from torch import nn
 import proto_schema as ps
 import purexport
 from proto_schema.quantization import measured
-from purexport.weights import WeightsError, bitsandbytes, open_weights, transposed
-from purexport.weights import words as in_words
+from purexport.weights import WeightsError, bitsandbytes, gptq_awq, open_weights, transposed
 from tests.weights import made
 
 Array = np.ndarray[Any, Any]
@@ -111,7 +110,7 @@ ROWS: list[tuple[str, dict[str, Array], dict[str, Any], int]] = [
 def test_the_numbers_of_the_library(
     tensors: dict[str, Array], config: dict[str, Any], wanted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_words, "STEP", 96 * 24)  # several pieces
+    monkeypatch.setattr(gptq_awq, "STEP", 96 * 24)  # several pieces
     monkeypatch.setattr(bitsandbytes, "_STEP", 64 * 20)
     folder(tmp_path, tensors | {"p.bias": np.float32([1])}, **config)
     assert sorted(open_weights(tmp_path)) == ["p.bias", "p.weight"]

@@ -550,7 +550,7 @@ def _source(call: Call) -> str | None:
     if call.blocks or not _has_schema(call):
         return None
     found = signature(call.target).aliased()
-    if found is None and fact_of(call.target).aliases in (Aliases.MAYBE, Aliases.ALWAYS, Aliases.UNTOLD):
+    if found is None and fact_of(call.target).aliases in (Aliases.MAYBE, Aliases.ALWAYS, Aliases.UNKNOWN):
         return next(iter(call.args), None)
     return found
 

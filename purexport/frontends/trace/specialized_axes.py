@@ -5,8 +5,8 @@ at other sizes (`probes`), by a run of the trace (`replay`).  Where one differs,
 graphs are compared.
 
 - The same calls with the same constants: nothing is held.  A run without the tracer shows that sooner (`agreement`).
-- A constant differs, or a line is run more often (a loop over an axis): the axis is held.  Further traces, each with
-  as few sizes changed as the model takes, say which axis.  An axis that changed without an effect on that place is
+- A constant differs, or a line is run more often (a loop over an axis): the axis becomes static.  Further traces, each
+  with as few sizes changed as the model takes, say which axis.  An axis that changed without an effect on that place is
   not held.
 - Other calls: the model takes another path at those sizes.  Nothing is held; a remark says where, and which way the
   file goes.  Where decisions are all that differs, and operators run at lines where none did, or none where some did,

@@ -9,7 +9,7 @@ import torch
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.older.places import count
+from purexport.lowering.older.gather_scatter import count
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.positions import size_value

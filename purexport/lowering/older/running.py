@@ -16,7 +16,7 @@ from typing import Any
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.older.places import count, flat_positions
+from purexport.lowering.older.gather_scatter import count, flat_positions
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import largest, smallest, widened, widened_where
 from purexport.lowering.support.loops import repeat, repeat_while

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from purexport.lowering.core.context import OlderForm
-from purexport.lowering.older import elements, order, places, running, windows
+from purexport.lowering.older import elements, gather_scatter, order, running, windows
 
 FORMS: Mapping[str, OlderForm] = MappingProxyType(
     {
@@ -27,7 +27,7 @@ FORMS: Mapping[str, OlderForm] = MappingProxyType(
         "CumSum": running.cumulative_sum,
         "Div": elements.of_small_integers("Div"),
         "Equal": elements.equal,
-        "GatherElements": places.gather_elements,
+        "GatherElements": gather_scatter.gather_elements,
         "GreaterOrEqual": elements.greater_or_equal,
         "LessOrEqual": elements.less_or_equal,
         "Max": elements.maximum,
@@ -36,12 +36,12 @@ FORMS: Mapping[str, OlderForm] = MappingProxyType(
         "Mod": elements.modulo,
         "Mul": elements.of_small_integers("Mul"),
         "NonMaxSuppression": order.non_max_suppression,
-        "Pad": places.pad,
-        "Range": places.count_up,
+        "Pad": gather_scatter.pad,
+        "Range": gather_scatter.count_up,
         "Round": elements.half_to_even,
         "ScatterElements": running.scatter_elements,
-        "Slice": places.slices,
-        "Split": places.split,
+        "Slice": gather_scatter.slices,
+        "Split": gather_scatter.split,
         "Sub": elements.of_small_integers("Sub"),
         "TopK": order.top_k,
         "Unique": order.unique,

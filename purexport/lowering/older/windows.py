@@ -11,7 +11,7 @@ import torch
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.older.places import count
+from purexport.lowering.older.gather_scatter import count
 from purexport.lowering.support.common import dims_of
 from purexport.lowering.support.positions import size_product, size_value
 
