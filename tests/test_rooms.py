@@ -2,6 +2,7 @@
 
 A room whose files are listed in the code (rules, verbs, passes, ...) names that list, so that a new file of its kind
 needs no change of the page.  Each check is a function of the folder's files, so that the planted rows can show it.
+No room of `tools/rooms.py` has more lines than the page says.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
+
+from tools.rooms import TITLE, allowed_lines, beyond, lines_of_rooms, with_lines
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "purexport"
@@ -150,3 +153,25 @@ def test_the_page_lists_the_files_of_a_folder(folder: str) -> None:
         assert place is None or constant(place.group(2), place.group(1)), row
         return
     assert misplaced(files_in(ROOT / folder), listed) == []
+
+
+def test_no_room_grows_past_its_number_of_lines() -> None:
+    grown = beyond(lines_of_rooms(ROOT), allowed_lines(PAGE))
+    assert not grown, f"{grown}; make it smaller, or say `python -m tools.rooms --write` in the same commit"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ({"a": 1_000, "b": 2}, []),
+        ({"a": 1_001, "b": 2}, ["a: 1,001, allowed 1,000"]),
+        ({"a": 999, "b": 2, "c": 1}, ["c: 1, allowed 0"]),
+        ({"a": 1_000}, ["b is no room"]),
+    ],
+)
+def test_growth_is_seen(lines: dict[str, int], found: list[str]) -> None:
+    page = with_lines(f"# Page\n{TITLE}\n\nText.\n\n| room | lines |\n\n## After\n", {"a": 1_000, "b": 2})
+    assert (
+        page == f"# Page\n{TITLE}\n\nText.\n\n| room | lines |\n|---|---|\n| `a` | 1,000 |\n| `b` | 2 |\n\n## After\n"
+    )
+    assert beyond(lines, allowed_lines(page)) == found

@@ -3,12 +3,16 @@
 A room is a folder, or some files at the root of a package.  Its tests are files that take about 20 seconds together in
 the default tier, small and sharp ones first; `further` are run as well in the tier `full`, once a row.  Paths are
 globs of the root of the repository, and `*` is a name in one folder.  Every module is in one room.
+
+docs/architecture.md has the number of lines of each room.  A room that grows past it fails a test, so that growth is a
+decision in a diff: `python -m tools.rooms --write` writes today's numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -311,3 +315,56 @@ def _stem(name: str) -> str:
 
 def _alike(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
+
+
+# Lines of the rooms ---------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parent.parent
+PAGE = "docs/architecture.md"
+TITLE = "## The lines of the rooms"
+ALLOWED = re.compile(r"^\| `([\w.]+)` \| ([\d,]+) \|$", re.MULTILINE)
+
+
+def lines_of_rooms(tree: Path) -> dict[str, int]:
+    """How many lines the modules of each room have."""
+    return {
+        name: sum((tree / module).read_bytes().count(b"\n") for module in modules_of(room, tree))
+        for name, room in ROOMS.items()
+    }
+
+
+def allowed_lines(page: str) -> dict[str, int]:
+    """How many lines each room may have, as the page says."""
+    section = page.partition(TITLE)[2].partition("\n## ")[0]
+    return {name: int(lines.replace(",", "")) for name, lines in ALLOWED.findall(section)}
+
+
+def with_lines(page: str, lines: Mapping[str, int]) -> str:
+    """The page with these numbers in the place of its own."""
+    before, title, rest = page.partition(TITLE)
+    section, following, after = rest.partition("\n## ")
+    head = section.partition("| room |")[0]
+    rows = [f"| `{name}` | {count:,} |\n" for name, count in lines.items()]
+    table = "".join(["| room | lines |\n|---|---|\n", *rows])
+    return f"{before}{title}{head}{table}{following}{after}"
+
+
+def beyond(lines: Mapping[str, int], allowed: Mapping[str, int]) -> list[str]:
+    """The rooms that have more lines than they may, and those of which only one side knows."""
+    found = [f"{name}: {count:,}, allowed {allowed.get(name, 0):,}" for name, count in lines.items()]
+    grown = [text for text, (name, count) in zip(found, lines.items(), strict=True) if count > allowed.get(name, 0)]
+    return grown + [f"{name} is no room" for name in allowed if name not in lines]
+
+
+def main() -> None:
+    """`python -m tools.rooms` names the rooms that have grown, `--write` writes today's numbers to the page."""
+    page, lines = (ROOT / PAGE).read_text(encoding="utf-8"), lines_of_rooms(ROOT)
+    if sys.argv[1:] == ["--write"]:
+        (ROOT / PAGE).write_text(with_lines(page, lines), encoding="utf-8")
+        return
+    grown = beyond(lines, allowed_lines(page))
+    print("\n".join(grown) or f"no room has grown; {sum(lines.values()):,} lines")
+
+
+if __name__ == "__main__":
+    main()
