@@ -29,6 +29,7 @@ from proto_schema.derived import strided
 from purexport.weights import (
     bitsandbytes,
     gguffile,
+    gptq_awq,
     index,
     jsontext,
     npy,
@@ -40,13 +41,12 @@ from purexport.weights import (
     torchvalues,
     torchzip,
     unpickle,
-    words,
     ziparchive,
 )
 
 CODEC = (wire, fields, scalars, payload, interpret, codec)
 PICKLED = (torchzip, torchlegacy, unpickle, torchvalues, statedict)
-PACKED = (packed, words, bitsandbytes)
+PACKED = (packed, gptq_awq, bitsandbytes)
 READERS = (jsontext, safetensors, *PACKED, *PICKLED, ziparchive, gguffile, npy, index, stored, strided)
 CHECKER = (external, tensors, graphs, models, nodes, types, checking_tensors)
 _LOOK = ("elements", "values", "paths", "locate", "sizes", "forms", "compare", "histograms", "html")

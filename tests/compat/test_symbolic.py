@@ -16,7 +16,7 @@ import proto_schema as ps
 import purexport
 from purexport import symbolic_helper
 from purexport.compat.symbolic.values import SymbolicValue
-from purexport.graph.ir import SymbolicValue as Tensor
+from purexport.graph.ir import Value as Tensor
 from tests.tiers import dealt
 
 ROUTES = ("trace", "export")
