@@ -33,7 +33,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ),
     ("proto_schema", "OpSchema"): "defs and compat have onnx's name; operators.OpSchema is the row of data of both",
     ("proto_schema", "Attribute"): "defs has onnx's name; operators.Attribute is the row of data, as OpSchema is",
-    ("proto_schema", "Value"): "of ir.graph, and of conversion.drafts, which ir replaces",
     ("purexport", "Owner"): "of inspect, which is public, and of frontends.dispatch.numbers",
 }
 
