@@ -39,6 +39,7 @@ class Phase(Protocol):
     files: tuple[str, ...]
     marks: str
     once: bool
+    tests: frozenset[str] | None
 
 
 @dataclass
@@ -65,6 +66,8 @@ class Verdict:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         chosen = [item for item in items if not (self.without and re.search(self.without, item.nodeid))]
         chosen = [item for item in chosen if item.nodeid not in self.left_out]
+        if self.phase.tests is not None:
+            chosen = [item for item in chosen if item.nodeid in self.phase.tests]
         if self.phase.once:
             rows: dict[str, pytest.Item] = {}
             for item in chosen:

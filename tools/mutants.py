@@ -125,6 +125,21 @@ def found_again(source: str, wanted: Found, texts: bool = False) -> str | None:
     return None
 
 
+def located(source: str, wanted: list[Found], texts: bool = False) -> list[list[ast.AST]]:
+    """The nodes from the module to the place of each change; none where its line is not there."""
+    tree = ast.parse(source)
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    places = {}
+    for found, change in _with_places(source, tree, texts):
+        held = getattr(change.parent, change.field)
+        nodes = [held if change.index is None else held[change.index]]
+        nodes.append(change.parent)
+        while nodes[-1] in above:
+            nodes.append(above[nodes[-1]])
+        places[found.key] = nodes[::-1]
+    return [places.get(found.key, []) for found in wanted]
+
+
 def _with_places(source: str, tree: ast.Module, texts: bool) -> Iterator[tuple[Found, Change]]:
     lines = source.splitlines()
     scopes = list(_scopes(tree, ""))

@@ -19,6 +19,8 @@ tree from before the tiers has one tier, all but `sweep`.
 from __future__ import annotations
 
 import argparse
+import bisect
+import itertools
 import json
 import os
 import random
@@ -36,6 +38,8 @@ from tools.rooms import ROOMS, Room, found_in, mirrors, modules_of, path_in
 ROOT = Path(__file__).resolve().parent.parent
 LEAST = 8  # changes a room
 BASE_SECONDS, FACTOR = 45, 3  # what a test may take with a change: this, and so often the longest without one
+# of the tests that come to a change: how many are tried before others, from how many files, for how many seconds
+FIRST, FILES, MOST = 40, 10, 20
 FULL_SECONDS = 240  # what a test of the tier `full` may take
 LONG = 15  # seconds of a processor that the default tests of a room should not take
 DEFAULT, FULL = "default", "full"
@@ -96,6 +100,41 @@ class Phase:
     files: tuple[str, ...]
     marks: str
     once: bool = False
+    tests: frozenset[str] | None = None  # only these
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What `tools/reached.py` wrote: the tests that come to a change, by tier, and the seconds of each test."""
+
+    changes: dict[str, dict[str, list[str]] | None]
+    took: dict[str, float]
+
+    def phases(self, mutant: Mutant, tree: Path, order: Counter[str]) -> list[Phase] | None:
+        """The tests of a change: those that noticed others before, then one of each file in turn, the fast ones first.
+
+        None for a change that an import comes to.  Of a tier run tests of `FILES` files and `MOST` seconds at most.
+        """
+        by_tier = self.changes[mutant.name]
+        if by_tier is None:
+            return None
+        near = mirrors(mutant.module, found_in(tree, ROOMS[mutant.room].tests))
+        made = []
+        for tier, tests in by_tier.items():
+            marks = MARKS[tier] if (tree / "tests" / "tiers.py").exists() else "not sweep"
+            by_file: dict[str, list[str]] = {}
+            for test in sorted(tests, key=lambda test: (-order[test], self.took[test])):
+                by_file.setdefault(test.partition("::")[0], []).append(test)
+            noticed = {name: max(order[test] for test in by_file[name]) for name in by_file}
+            files = sorted(by_file, key=lambda name: (-noticed[name], name not in near, -len(by_file[name])))[:FILES]
+            turns = itertools.zip_longest(*(by_file[name] for name in files))
+            chosen = [test for turn in turns for test in turn if test is not None]
+            total = list(itertools.accumulate(self.took[test] for test in chosen))
+            chosen = chosen[: 1 + bisect.bisect(total, MOST)]
+            for part in (chosen[:FIRST], chosen[FIRST:]):
+                names = tuple(dict.fromkeys(test.partition("::")[0] for test in part))
+                made.append(Phase(tier, names, marks, tests=frozenset(part)))
+        return made
 
 
 def phases(room: Room, module: str, tree: Path, killers: list[str]) -> list[Phase]:
@@ -125,7 +164,8 @@ def phases(room: Room, module: str, tree: Path, killers: list[str]) -> list[Phas
 class RoomRun:
     """The changes of one room, one after the other, in one copy of a tree."""
 
-    def __init__(self, name: str, slot: Slot, log: Path, quick: bool) -> None:
+    def __init__(self, name: str, slot: Slot, log: Path, quick: bool, reached: Reached | None) -> None:
+        self.reached = reached
         self.name, self.room, self.slot, self.log, self.quick = name, ROOMS[name], slot, log, quick
         self.killers: Counter[str] = Counter()
         self.ignored: frozenset[str] = frozenset()  # tests that fail without a change
@@ -133,7 +173,8 @@ class RoomRun:
         self.limit = 0.0
 
     def run(self, mutants: list[Mutant]) -> None:
-        self.baseline()
+        if self.reached is None or any(self.reached.changes[mutant.name] is None for mutant in mutants):
+            self.baseline()
         for mutant in mutants:
             self.write(mutant, self.tried(mutant))
 
@@ -166,13 +207,17 @@ class RoomRun:
             return {"verdict": "absent"}
         order = self.killers
         killers = [name for name, _ in self.files_that_killed()]
-        stages = phases(self.room, module, self.slot.tree, killers)[: 2 if self.quick else None]
+        stages = self.reached.phases(mutant, self.slot.tree, order) if self.reached else None
+        without, limit = "", BASE_SECONDS + FACTOR * MOST
+        if stages is None:
+            stages = phases(self.room, module, self.slot.tree, killers)[: 2 if self.quick else None]
+            without, limit = self.room.without, self.limit
+        elif not any(stage.files for stage in stages):
+            return {"verdict": "survived", "tests": 0}
         start = time.monotonic()
         while True:
             with self.slot.changed({module: source}):
-                ended = self.slot.run(
-                    stages, self.room.without, self.limit, FULL_SECONDS, order=order, ignored=self.ignored
-                )
+                ended = self.slot.run(stages, without, limit, FULL_SECONDS, order=order, ignored=self.ignored)
             if not ended.failed or self.trusts(ended.failed[0], stages[ended.phase]):
                 break
             self.ignored |= {ended.failed[0]}
@@ -182,7 +227,8 @@ class RoomRun:
         if ended.late:
             return {"verdict": "timed out", "tier": tier, "test": ended.running, **found}
         if ended.status == 0:
-            return {"verdict": "survived", **found}
+            tests = sum(len(stage.tests or ()) for stage in stages)
+            return {"verdict": "survived", **({"tests": tests} if tests else {}), **found}
         test = ended.failed[0] if ended.failed else ended.running
         self.killers[test] += 1
         return {"verdict": "killed", "tier": tier, "test": test, **found}
@@ -211,7 +257,7 @@ class RoomRun:
             say(f"{told}: {mutant.module}:{mutant.found.line}: {mutant.found.text}")
 
 
-def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path, quick: bool) -> None:
+def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path, quick: bool, reached: Reached | None = None) -> None:
     """Tries the changes that the log does not have, room by room, in as many processes."""
     known = {line["name"] for line in lines_of(log)}
     by_room: dict[str, list[Mutant]] = {}
@@ -220,7 +266,7 @@ def run(mutants: list[Mutant], tree: Path, jobs: int, log: Path, quick: bool) ->
             by_room.setdefault(mutant.room, []).append(mutant)
     rooms = sorted(by_room, key=lambda name: -len(by_room[name]))
     with Folder(tree, jobs) as folder:
-        in_workers(rooms, folder, lambda room, slot: RoomRun(room, slot, log, quick).run(by_room[room]))
+        in_workers(rooms, folder, lambda room, slot: RoomRun(room, slot, log, quick, reached).run(by_room[room]))
 
 
 def lines_of(log: Path) -> list[dict[str, object]]:
@@ -330,6 +376,7 @@ def main() -> int:
     parser.add_argument("--at", action="append", default=[], help="FILE or FILE:LINE: only changes there; may repeat")
     parser.add_argument("--quick", action="store_true", help="each default row once, and none of the tier `full`")
     parser.add_argument("--only", action="append", default=[], help="with planted: this fault; may repeat")
+    parser.add_argument("--reached", type=Path, help="what tools.reached wrote: only tests that come to a change run")
     asked = parser.parse_args()
     if asked.what == "report":
         if asked.log is None:
@@ -346,7 +393,8 @@ def main() -> int:
     import_before()
     with tempfile.TemporaryDirectory() as folder:
         log = asked.log or Path(folder) / "log"
-        run(mutants, tree, asked.jobs, log, asked.quick)
+        reached = Reached(**json.loads(asked.reached.read_text())) if asked.reached else None
+        run(mutants, tree, asked.jobs, log, asked.quick, reached)
         return report(log, asked.beside)
 
 

@@ -7,14 +7,16 @@ import ast
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools.mutants import changes, found_again, found_changes
-from tools.mutate import allotted, compare, drawn, phases, report
+from tools.mutants import changes, found_again, found_changes, located
+from tools.mutate import Mutant, Reached, allotted, compare, drawn, phases, report
 from tools.planted import FAULTS, Fault
+from tools.reached import marked
 from tools.rooms import ROOMS, Room, found_in, mirrors, modules_of, path_in
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +163,63 @@ def test_phases(tmp_path: Path) -> None:
     assert path_in(tmp_path, "tests/frontends/test_one.py") == "tests/capture/test_one.py"
     assert tiers["default"] == ["tests/capture/test_one.py", "tests/capture/test_two.py"] * 2
     assert set(tiers["full"]) == {*tiers["default"], "tests/test_far.py"}
+
+
+MARKED = """
+TABLE = {"a": lambda x: x + 1}
+LIMIT = 5
+
+def f(n):
+    if n > 3:
+        n -= 1
+    elif n == 2:
+        return "two"
+    for i in range(n):
+        with open(i):
+            call(n
+                 * 7)
+    while n < 0:
+        n += 1
+    return f
+"""
+
+
+def test_places_that_tests_come_to() -> None:
+    """Every call of `__hit__` that a run makes is that of a change on a line that ran, and of all changes there."""
+    found = found_changes(MARKED)
+    source, left_out = marked(MARKED, list(enumerate(located(MARKED, found))))
+    assert {found[number].line for number in left_out} == {2, 3}  # `TABLE = ...` itself, but not its lambda
+    assert len(source.splitlines()) == len(MARKED.splitlines())
+    hits: set[int] = set()
+    names: dict[str, Any] = {"__hit__": hits.add, "open": lambda _: memoryview(b""), "call": lambda _: None}
+    exec(compile(source, "marked", "exec"), names)
+    assert not hits
+    for argument, lines in [(2, {6, 8, 9}), (1, {6, 8, 10, 11, 12, 13, 14, 16}), (-1, {6, 8, 10, 14, 15, 16})]:
+        hits.clear()
+        names["f"](argument)
+        there = {number for number, one in enumerate(found) if one.line in lines}
+        assert hits == there - left_out
+    hits.clear()
+    assert names["TABLE"]["a"](1) == 2
+    assert {found[number].text for number in hits} == {"x + 1  =>  x - 1", "1  =>  2", "1  =>  0"}
+
+
+def test_what_runs_for_a_change_that_tests_come_to(tmp_path: Path) -> None:
+    """What noticed others before, then one of each file in turn, the fast ones first, up to so many seconds."""
+    mutant = Mutant("codec", "proto_schema/wire.py", found_changes("x = 1")[0])
+    took = {"a.py::1": 2.0, "a.py::2": 1.0, "b.py::1": 3.0, "b.py::2": 12.0, "b.py::3": 20.0}
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "tiers.py").touch()
+    full = ["a.py::1", "b.py::2"]
+    reached = Reached({mutant.name: {"default": list(took), "full": full}}, took)
+    found = reached.phases(mutant, tmp_path, Counter(["b.py::1"])) or []
+    assert [(phase.tier, phase.files, sorted(phase.tests or ())) for phase in found] == [
+        ("default", ("b.py", "a.py"), ["a.py::1", "a.py::2", "b.py::1", "b.py::2", "b.py::3"]),
+        ("default", (), []),
+        ("full", ("a.py", "b.py"), full),
+        ("full", (), []),
+    ]
+    assert Reached({mutant.name: None}, took).phases(mutant, tmp_path, Counter()) is None
 
 
 def _line(name: str, **verdict: Any) -> dict[str, Any]:
