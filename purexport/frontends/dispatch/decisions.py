@@ -6,6 +6,8 @@ that is noted with its line.  What a note means:
 | asked                                     | answered | what is said                                             |
 |-------------------------------------------|----------|----------------------------------------------------------|
 | comparison that all sizes answer alike    | by sizes | nothing                                                  |
+| comparison of Python code that an axis of | by sizes | nothing where the model does the same for both answers   |
+| one element answers otherwise             |          | (it runs again); else a remark with the line             |
 | `==` of two sizes, true in the example    | example  | they are one size from here on; an axis that is equal to |
 |                                           |          | a number becomes static, with the line                   |
 | any other comparison of sizes             | example  | a remark with the line: the file goes this way           |
@@ -15,7 +17,7 @@ that is noted with its line.  What a note means:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from proto_schema.records import dataclass
@@ -28,8 +30,14 @@ _MOST = 4
 """Paths that the remark names."""
 
 
+LEAST = 2
+"""The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
+
+
 @dataclass
-class _Path:
+class Path:
+    """A comparison with its answer, and the line that asks."""
+
     number: Number
     holds: bool
     line: str
@@ -42,42 +50,59 @@ class _Path:
 class Decisions:
     """All that was asked in one capture; `axes` are the names of the declared axes.
 
-    `required` are the sizes that Python took as numbers.  Where `stays_open`, no axis becomes static by that.
+    `required` are the sizes that Python took as numbers.  Where `stays_open`, no axis becomes static by that.  `least`
+    are the sizes of axes that are captured as if they were larger; it is 1 for all that are not named.  `of_least` are
+    the comparisons that have another answer for this size of an axis, and that for the axis `small` have this answer.
     """
 
-    def __init__(self, axes: Collection[str], stays_open: bool = False) -> None:
+    def __init__(
+        self,
+        axes: Collection[str],
+        stays_open: bool = False,
+        least: Mapping[str, int] | None = None,
+        small: str | None = None,
+    ) -> None:
         self.axes = set(axes)
         self.stays_open = stays_open
+        self.least = dict.fromkeys(axes, 1) | dict(least or {})
+        self.small = small
+        self.of_least: dict[str, list[Path]] = {}
+        self._usual = {name: Size.symbol(name, LEAST) for name in least or {}}
         self.required: dict[Size, None] = {}
         self.equations = Equations()
         self.places: dict[str, str] = {}
-        self.paths: dict[str, _Path] = {}
+        self.paths: dict[str, Path] = {}
         self.of_data: dict[str, None] = {}
         self.checks: list[str] = []
 
     # -- answers
 
-    def provable(self, number: Number) -> bool | None:
-        """The answer that holds for all sizes; None where there is none."""
+    def provable(self, number: Number, sizes: Mapping[str, Dim] | None = None) -> bool | None:
+        """The answer that holds for all sizes, or for those that `sizes` says; None where there is none."""
         if number.origin is None:
             return bool(number.example)
         target, operands = number.origin
         if not isinstance(target, str):
             return None
         if target in _JOINED:
-            found = [self.provable(item) if isinstance(item, Number) else bool(item) for item in operands]
+            found = [self.provable(item, sizes) if isinstance(item, Number) else bool(item) for item in operands]
             settles = target == "aten::__or__.bool"
             if settles in found:
                 return settles
             return None if None in found else not settles
         if target == "aten::__not__":
-            inner = self.provable(operands[0])
+            inner = self.provable(operands[0], sizes)
             return None if inner is None else not inner
         if target not in _RELATIONS:
             return None
         one, other = (item.size if isinstance(item, Number) else item for item in operands)
         if one is None or other is None or isinstance(one, float) or isinstance(other, float):
             return None
+        if sizes:
+            one, other = (
+                resolved.replaced(sizes) if isinstance(resolved, Size) else resolved
+                for resolved in map(self.equations.resolved, (one, other))
+            )
         return self._compared(target, one, other)
 
     def _compared(self, target: str, one: Dim, other: Dim) -> bool | None:
@@ -90,9 +115,10 @@ class Decisions:
             found = equations.less(other, one)
         return found if found is None or target in _PLAIN else not found
 
-    def answer(self, number: Number, line: str) -> bool:
-        """The answer to a question that decides how Python goes on."""
-        found = self.provable(number)
+    def answer(self, number: Number, line: str, by_python: bool = False) -> bool:
+        """The answer to a question that decides how Python, or else torch, goes on."""
+        found = self._usually(number, line) if by_python else None
+        found = self.provable(number) if found is None else found
         if found is not None:
             return found
         holds = bool(number.example)
@@ -103,8 +129,20 @@ class Decisions:
                 return holds
             if one is not None and other is not None and self.learn(one, other, line):
                 return holds
-        self.paths.setdefault(text_of(number), _Path(number, holds, line))
+        self.paths.setdefault(text_of(number), Path(number, holds, line))
         return holds
+
+    def _usually(self, number: Number, line: str) -> bool | None:
+        """The answer for all sizes that are captured, where it is another one for the least size of an axis."""
+        found = self.provable(number, self._usual)
+        if found is None:
+            return None
+        answer = found
+        for name in sorted(_symbols(number) & self.axes):
+            if self.provable(number, {**self._usual, name: self.least[name]}) is not found:
+                self.of_least.setdefault(name, []).append(Path(number, not found, line))
+                answer = answer if name != self.small else not found
+        return answer
 
     def _is_number_of_steps(self, one: Dim | None, other: Dim | None) -> bool:
         """Whether a size that was required is compared with what may be the length of a list of steps."""
@@ -180,6 +218,15 @@ _RELATIONS = frozenset(f"aten::{name}.int" for name in ("eq", "ne", "lt", "le", 
 _PLAIN = frozenset(["aten::eq.int", "aten::lt.int", "aten::gt.int"])
 _JOINED = frozenset(["aten::__and__.bool", "aten::__or__.bool"])
 _EQUATIONS = frozenset([("aten::eq.int", True), ("aten::ne.int", False)])
+
+
+def of_least_size(name: str, size: int, paths: Sequence[Path]) -> str:
+    """The remark for an axis with this size, for which the model does something else than for larger ones."""
+    said = "; ".join(dict.fromkeys(map(str, paths[:_MOST])))
+    return (
+        f"axis {name!r} is taken to have {LEAST} elements or more: for {size} the model goes another way ({said}), and "
+        "the file may compute something else"
+    )
 
 
 def _symbols(number: Number) -> set[str]:

@@ -50,7 +50,7 @@ def in_loops(
         if others is None:
             return None
         graph, other = capture(others)
-        if other.said() != decisions.said() or not _are_same(loops, _in_loops(graph, _values(required, others))):
+        if other.said() != decisions.said() or not are_same(loops, _in_loops(graph, _values(required, others))):
             return None
     return loops, decisions
 
@@ -101,7 +101,7 @@ def _pieces_selected(graph: AtenGraph) -> AtenGraph:
 # Two graphs -----------------------------------------------------------------------------------------------------------
 
 
-def _are_same(one: AtenGraph, other: AtenGraph) -> bool:
+def are_same(one: AtenGraph, other: AtenGraph) -> bool:
     """Whether the graphs compute the same of the same inputs."""
     known: dict[Value, Value] = {}
     if len(one.inputs) != len(other.inputs):

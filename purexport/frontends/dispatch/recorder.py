@@ -42,7 +42,7 @@ from purexport.frontends.core import prepacked
 from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
-from purexport.frontends.dispatch.decisions import Decisions
+from purexport.frontends.dispatch.decisions import LEAST, Decisions
 from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
@@ -51,9 +51,6 @@ from purexport.frontends.dispatch.source_lines import frames_of, lines_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below, casting
-
-LEAST = 2
-"""The size from which on a declared axis is captured: for 0 and 1 operators broadcast and squeeze in other ways."""
 
 _UNKNOWN = "unknown"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -113,15 +110,17 @@ class Recorder:
     """One capture.
 
     `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
-    the `enlarged` ones are smaller in the user's example.  `stays_open` is that of the decisions.
+    the `enlarged` ones are smaller in the user's example, with these sizes.  `stays_open` and `small` are those of the
+    decisions.
     """
 
     def __init__(
         self,
         modules: Mapping[torch.nn.Module, str],
         sizes: Mapping[str, int],
-        enlarged: Collection[str] = (),
+        enlarged: Mapping[str, int],
         stays_open: bool = False,
+        small: str | None = None,
     ) -> None:
         self.enlarged = frozenset(enlarged)
         self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
@@ -129,7 +128,7 @@ class Recorder:
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
-        self.decisions = Decisions(self.declared, stays_open)
+        self.decisions = Decisions(self.declared, stays_open, enlarged, small)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
         self.log: list[Entry] = []
@@ -482,12 +481,10 @@ class Recorder:
 
     # -- questions
 
-    def answer(self, number: Number) -> bool:
-        found = self.decisions.provable(number)
-        if found is not None:
-            return found
-        self._note_namespace()
-        return self.decisions.answer(number, self.line())
+    def answer(self, number: Number, by_python: bool = False) -> bool:
+        if self.decisions.provable(number) is None:
+            self._note_namespace()
+        return self.decisions.answer(number, self.line(), by_python)
 
     def provable(self, number: Number) -> bool | None:
         return self.decisions.provable(number)

@@ -34,11 +34,11 @@ from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH
-from purexport.frontends.dispatch.decisions import Decisions, without
+from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
 from purexport.frontends.dispatch.indices import numbers_selected
-from purexport.frontends.dispatch.loops import in_loops
+from purexport.frontends.dispatch.loops import are_same, in_loops
 from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
-from purexport.frontends.dispatch.recorder import LEAST, Recorder, StaticAxesError
+from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.frontends.trace.fake_tensors import attributes
 from purexport.shapes.failures import code_of
@@ -58,21 +58,21 @@ def capture_by_dispatch(request: Request) -> Captured:
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     sizes = _examples(flat, axes)
-    small = [label for label, size in sizes.items() if size < LEAST]
+    small = {label: size for label, size in sizes.items() if size < LEAST}
     larger, sizes = _enlarged(flat, axes, sizes)
     remarks: list[str] = []
     try:
-        first = _first(request, larger, axes, sizes, small)
+        found = _first(request, larger, axes, sizes, small)
+        if found.recorder.namespaces:
+            with suppress(ExportError):
+                found = _captured(request, larger, axes, sizes, small, found.recorder.namespaces)
+        remarks += _of_least_sizes(request, larger, axes, sizes, small, found)
     except StaticAxesError as error:
         labels = _examples(flat, axes)
         remarks += [str(Specialised(name, labels[name], error.line)) for name in sorted(error.names)]
         rest = {name: dict(named) for name, named in without(axes, error.names).items()}
         again = capture_by_dispatch(dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names))
         return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
-    found = first
-    if first.recorder.namespaces:
-        with suppress(ExportError):
-            found = _captured(request, larger, axes, sizes, small, first.recorder.namespaces)
     decisions, graph = found.recorder.decisions, found.graph
     if decisions.required and decisions.specialised():
         loops = _in_loops(request, larger, axes, sizes, small, found.recorder)
@@ -96,12 +96,36 @@ def _first(*given: Any) -> _Captured:
     return _captured(*given)
 
 
+def _of_least_sizes(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    small: Mapping[str, int],
+    first: _Captured,
+) -> list[str]:
+    """Remarks for axes whose least size makes the model go another way.
+
+    Raises StaticAxesError where the axis has that size in the example.
+    """
+    remarks = []
+    for name, paths in first.recorder.decisions.of_least.items():
+        with suppress(ExportError, StaticAxesError):  # what the model does for one element may need one element
+            other = _captured(request, flat, axes, sizes, small, first.recorder.namespaces, as_small=name)
+            if are_same(_pruned(first.graph), _pruned(other.graph)):
+                continue
+        if name in small:
+            raise StaticAxesError({name}, paths[0].line)
+        remarks.append(of_least_size(name, 1, paths))
+    return remarks
+
+
 def _in_loops(
     request: Request,
     flat: Flat,
     axes: Mapping[str, Axes],
     sizes: Mapping[str, int],
-    small: Sequence[str],
+    small: Mapping[str, int],
     recorder: Recorder,
 ) -> tuple[AtenGraph, Decisions] | None:
     """The graph and the decisions with numbers of steps as Loops; None where not all numbers are those of steps."""
@@ -133,12 +157,16 @@ def _captured(
     flat: Flat,
     axes: Mapping[str, Axes],
     sizes: Mapping[str, int],
-    small: Sequence[str] = (),
+    small: Mapping[str, int],
     namespaces: Sequence[dict[str, Any]] = (),
     stays_open: bool = False,
+    as_small: str | None = None,
 ) -> _Captured:
-    """One run of the model; in the `namespaces` builtins keep symbolic numbers."""
-    recorder = Recorder(_modules(request.model), sizes, small, stays_open)
+    """One run of the model; in the `namespaces` builtins keep symbolic numbers.
+
+    Questions of Python code have the answer for the least size of the axis `as_small`.
+    """
+    recorder = Recorder(_modules(request.model), sizes, small, stays_open, as_small)
     tensors = [
         recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)

@@ -204,6 +204,14 @@ MODELS = [
     ),
     Model(
         "asked-for-one", lambda x: x * 2 if x.shape[0] == 1 else x, ((4, 7),), BATCH, [[(5, 7)]],
+        remarks=(r"'batch' is taken to have 2 elements or more: .* \(batch == 1 at .*test_models.py:\d+\)",),
+    ),
+    Model(
+        "one-of-which-is-asked", lambda x: x * 2 if x.shape[0] == 1 else x, ((1, 7),), BATCH, [[(1, 7)]],
+        remarks=("'batch' was declared dynamic, .* fixes it at 1",),
+    ),
+    Model(
+        "one-is-no-other", lambda x: x * 2 if x.shape[0] > 1 else 2 * x, ((1, 7),), BATCH, [[(1, 7)], [(5, 7)]],
     ),
     Model("of-one-size", lambda x, y: x * y, ((2, 3), (1, 3)), {"x": {0: "b"}, "y": {0: "b"}}, [[(5, 3), (5, 3)]]),
     n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=("'n' was declared dynamic, .* fixes it at 7",)),
