@@ -48,7 +48,14 @@ from purexport.torch_patches.sizes import (
     sizes_hashed,
     small_sizes_counted,
 )
-from purexport.torch_patches.torch_jit import answer_of_torch, called_a_trace, tracer, tracing_state
+from purexport.torch_patches.torch_jit import (
+    answer_of_torch,
+    called_a_trace,
+    calls_of_scripts,
+    scripts_handed_to,
+    tracer,
+    tracing_state,
+)
 from purexport.torch_patches.tracer import (
     module_paths,
     traced_in_kernels,
@@ -125,6 +132,13 @@ PATCHES = (
         answer_of_torch,
     ),
     TorchPatch(
+        scripts_handed_to,
+        "__call__ of torch.jit.ScriptModule and ScriptFunction",
+        "a script runs without Python, which would see its calls with the example's sizes, on one of its branches",
+        (2, 0),
+        calls_of_scripts,
+    ),
+    TorchPatch(
         sizes_hashed,
         "torch.SymInt.__hash__",
         "a symbolic size is no key for torch, and functions that keep their results by sizes do not run",
@@ -140,7 +154,7 @@ PATCHES = (
     ),
     TorchPatch(
         math_recorded,
-        "functions of Python's module math",
+        "functions of Python's module math, and torch.ceil, floor, round and sqrt",
         "they make the example's number of a size",
         (2, 0),
         functions_of_math,

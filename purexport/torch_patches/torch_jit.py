@@ -53,6 +53,7 @@ __all__ = [
     "TracerWarning",
     "answer_of_torch",
     "called_a_trace",
+    "calls_of_scripts",
     "create_graph",
     "find_schema",
     "find_schemas",
@@ -150,6 +151,41 @@ def called_a_trace() -> Iterator[None]:
         yield
     finally:
         jit.is_tracing = original
+
+
+def calls_of_scripts() -> Any:
+    """What a call of a script runs at the moment."""
+    return [kind.__call__ for kind in SCRIPTS if hasattr(kind, "__call__")]  # noqa: B004
+
+
+@contextmanager
+def scripts_handed_to(handler: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]) -> Iterator[None]:
+    """Inside, the handler gets what Python calls a script with; where it gives NotImplemented, the script runs.
+
+    Scripts that other scripts call are not handed over, nor are modules with hooks.  In the whole process.
+    """
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = handler(self, args, kwargs)
+        return originals[_kind(self)](self, *args, **kwargs) if found is NotImplemented else found
+
+    kinds: list[Any] = list(SCRIPTS)
+    own = ["__call__" in vars(kind) for kind in kinds]
+    originals = {kind: kind.__call__ for kind in kinds if hasattr(kind, "__call__")}  # noqa: B004
+    for kind in originals:
+        kind.__call__ = called
+    try:
+        yield
+    finally:
+        for kind, is_own in zip(kinds, own, strict=True):
+            if is_own:
+                kind.__call__ = originals[kind]
+            elif kind in originals:
+                del kind.__call__
+
+
+def _kind(script: Any) -> Any:
+    return ScriptModule if isinstance(script, ScriptModule) else ScriptFunction
 
 
 def trace(model: Any, args: tuple[Any, ...]) -> Any:

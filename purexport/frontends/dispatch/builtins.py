@@ -97,3 +97,5 @@ MATH: dict[str, Callable[..., Any]] = {
     "fabs": _of_math("fabs"),
     "log": _logarithm,
 }
+# what models that are told that they are traced call on a size
+OF_TORCH: dict[str, Callable[..., Any]] = {name: _of_math(name) for name in ("ceil", "floor", "round", "sqrt")}

@@ -33,7 +33,7 @@ from purexport.frontends.core.request import (
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
-from purexport.frontends.dispatch.builtins import BUILTINS, MATH
+from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
 from purexport.frontends.dispatch.indices import numbers_selected
 from purexport.frontends.dispatch.loops import are_same, in_loops
@@ -184,7 +184,7 @@ def _captured(
         called_a_trace(),
         sizes_hashed(hash_of),
         recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
-        math_recorded(MATH),
+        math_recorded(MATH, OF_TORCH),
         indices_replaced(numbers_selected),
         conversions_recorded(namespaces, BUILTINS),
         calls_before_composites(recorder.call),
