@@ -10,6 +10,8 @@ that is noted with its line.  What a note means:
 | one element answers otherwise             |          | (it runs again); else a remark with the line             |
 | `==` of two sizes, true in the example    | example  | they are one size from here on; an axis that is equal to |
 |                                           |          | a number becomes static, with the line                   |
+| the same of a size that is not declared   | example  | a remark with the line too, where Python code asks: the  |
+| (computed otherwise, or of the data)      |          | file goes this way                                       |
 | any other comparison of sizes             | example  | a remark with the line: the file goes this way           |
 | a number as a Python number (`range(n)`)  | example  | the axes in it become static, with the line              |
 | a number or truth that the data decides   | data     | a remark with the line: the file has that of the example |
@@ -36,11 +38,12 @@ LEAST = 2
 
 @dataclass
 class Path:
-    """A comparison with its answer, and the line that asks."""
+    """A comparison with its answer, and the line that asks; `learnt` where all sizes have the answer from then on."""
 
     number: Number
     holds: bool
     line: str
+    learnt: bool = False
 
     def __str__(self) -> str:
         text = text_of(self.number)
@@ -127,7 +130,9 @@ class Decisions:
             one, other = (item.size if isinstance(item, Number) else item for item in number.origin[1])
             if self.stays_open and self._is_number_of_steps(one, other):
                 return holds
-            if one is not None and other is not None and self.learn(one, other, line):
+            if one is not None and other is not None and (names := self.learn(one, other, line)):
+                if by_python and not all(map(self._is_said, names)):
+                    self.paths.setdefault(text_of(number), Path(number, holds, line, learnt=True))
                 return holds
         self.paths.setdefault(text_of(number), Path(number, holds, line))
         return holds
@@ -143,6 +148,11 @@ class Decisions:
                 self.of_least.setdefault(name, []).append(Path(number, not found, line))
                 answer = answer if name != self.small else not found
         return answer
+
+    def _is_said(self, name: str) -> bool:
+        """Whether the user learns otherwise what the symbol is: a declared axis that is a number or another one."""
+        found = self.equations.replacements[name]
+        return name in self.axes and (isinstance(found, int) or found.name in self.axes)
 
     def _is_number_of_steps(self, one: Dim | None, other: Dim | None) -> bool:
         """Whether a size that was required is compared with what may be the length of a list of steps."""
@@ -172,23 +182,25 @@ class Decisions:
             else:
                 self.of_data.setdefault(number_of_data)
 
-    def learn(self, one: Dim, other: Dim, line: str) -> bool:
-        """Whether an equation says what a symbol is."""
+    def learn(self, one: Dim, other: Dim, line: str) -> set[str]:
+        """From now on the two are one size; the names of the symbols of which that says what they are."""
         before = set(self.equations.replacements)
         try:
             self.equations.learn(one, other, lambda name: 0 if name in self.axes else 1)
         except ContradictionError:
-            return False
+            return set()
         new = set(self.equations.replacements) - before
         for name in new:
             self.places.setdefault(name, line)
-        return bool(new)
+        return new
 
     # -- what is said
 
     def said(self) -> tuple[Any, ...]:
         """What is equal for captures that took the same way."""
-        paths = {text: path.holds for text, path in self.paths.items() if self.provable(path.number) is None}
+        paths = {
+            text: path.holds for text, path in self.paths.items() if path.learnt or self.provable(path.number) is None
+        }
         return paths, dict(self.equations.replacements), [*self.of_data], [*self.checks]
 
     def specialised(self) -> list[Specialised]:
@@ -203,7 +215,7 @@ class Decisions:
     def remarks(self) -> list[str]:
         """One sentence for the paths that were taken, and one for each number of the data."""
         found = [*self.checks, *self.of_data]
-        paths = [item for item in self.paths.values() if self.provable(item.number) is None]
+        paths = [item for item in self.paths.values() if item.learnt or self.provable(item.number) is None]
         if paths:
             said = map(str, paths[:_MOST])
             more = f" and {len(paths) - _MOST} more" if len(paths) > _MOST else ""

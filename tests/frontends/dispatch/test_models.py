@@ -131,6 +131,11 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
     return torch.zeros(int(ceil(x.shape[1] / 2) * 2))
 
 
+def padded_to_seven(x: torch.Tensor) -> torch.Tensor:
+    size = math.ceil(x.shape[1] / 7) * 7
+    return functional.pad(x, (0, size - x.shape[1])) * 2 if size != x.shape[1] else x
+
+
 @functools.lru_cache
 def table(size: int) -> torch.Tensor:
     return torch.arange(size) * 2
@@ -189,6 +194,8 @@ MODELS = [
     # questions
     n("greater", lambda x: x * 2 if x.shape[1] > 5 else x, 9, remarks=(r"for which n > 5 at .*test_models.py:\d+",)),
     n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
+    n("multiple", padded_to_seven, remarks=(r"the way of the example, for which not 7\*u\d+ != n at .*",)),
+    n("as-many", lambda x: x * 2 if (x > -9).sum().item() == x.numel() else x, 9, remarks=("way of the example",)),
     n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("uneven-steps", lambda x: sum(x[:, i] * (i % 3) for i in range(x.shape[1])), remarks=("was declared dynamic",)),
     n("steps", lambda x: torch.stack([x[:, i] * 2 for i in range(x.shape[1])]), 9, 2, remarks=(LOOP,)),
