@@ -32,8 +32,8 @@ class Request:
     `numbers` are Python numbers of the user's arguments, for which `args` and `kwargs` have zero-dim tensors, by their
     positions among the tensors.
     `loops_carry_lists` is False where no Loop of the file can carry a list of tensors.
-    `derived` says which labels of `dynamic_axes` are sizes that follow from another label, and how; `notes` are for the
-    report.
+    `derived` says which labels of `dynamic_axes` are sizes that follow from another label, and how; `bounds` are the
+    smallest and the largest size of labels, where they are declared; `notes` are for the report.
     """
 
     model: Any
@@ -48,6 +48,7 @@ class Request:
     numbers: Mapping[int, Any] = field(default_factory=dict)
     loops_carry_lists: bool = True
     derived: Derived = field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 

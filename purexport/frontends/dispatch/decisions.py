@@ -54,23 +54,25 @@ class Decisions:
     """All that was asked in one capture; `axes` are the names of the declared axes.
 
     `required` are the sizes that Python took as numbers.  Where `stays_open`, no axis becomes static by that.  `least`
-    are the sizes of axes that are captured as if they were larger; it is 1 for all that are not named.  `of_least` are
-    the comparisons that have another answer for this size of an axis, and that for the axis `small` have this answer.
+    are the smallest sizes of axes that are captured as if they were larger, as the `enlarged` ones are in the example.
+    `of_least` are the comparisons that have another answer for this size of an axis, and that for the axis `small` have
+    this answer.
     """
 
     def __init__(
         self,
         axes: Collection[str],
-        stays_open: bool = False,
-        least: Mapping[str, int] | None = None,
-        small: str | None = None,
+        stays_open: bool,
+        small: str | None,
+        least: Mapping[str, int],
+        enlarged: Collection[str],
     ) -> None:
         self.axes = set(axes)
         self.stays_open = stays_open
-        self.least = dict.fromkeys(axes, 1) | dict(least or {})
+        self.least = least
         self.small = small
         self.of_least: dict[str, list[Path]] = {}
-        self._usual = {name: Size.symbol(name, LEAST) for name in least or {}}
+        self._usual = {name: Size.symbol(name, LEAST) for name in enlarged}
         self.required: dict[Size, None] = {}
         self.equations = Equations()
         self.places: dict[str, str] = {}
@@ -143,7 +145,7 @@ class Decisions:
         if found is None:
             return None
         answer = found
-        for name in sorted(_symbols(number) & self.axes):
+        for name in sorted(_symbols(number) & self.least.keys()):
             if self.provable(number, {**self._usual, name: self.least[name]}) is not found:
                 self.of_least.setdefault(name, []).append(Path(number, not found, line))
                 answer = answer if name != self.small else not found

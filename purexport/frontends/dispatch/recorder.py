@@ -106,11 +106,17 @@ def _are_equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
     )
 
 
+def _least(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:
+    """The axes that may have one element although they are captured with more."""
+    return {name: 1 for name in names if bounds.get(name, (0, None))[0] < LEAST}
+
+
 class Recorder:
     """One capture.
 
     `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
-    the `enlarged` ones are smaller in the user's example, with these sizes.  `stays_open` and `small` are those of the
+    the `enlarged` ones are smaller in the user's example, with these sizes.  `bounds` are the
+    smallest and the largest sizes, where they are declared.  `stays_open` and `small` are those of the
     decisions.
     """
 
@@ -119,16 +125,18 @@ class Recorder:
         modules: Mapping[torch.nn.Module, str],
         sizes: Mapping[str, int],
         enlarged: Mapping[str, int],
+        bounds: Mapping[str, tuple[int, int | None]],
         stays_open: bool = False,
         small: str | None = None,
     ) -> None:
         self.enlarged = frozenset(enlarged)
+        self.bounds = bounds
         self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
         self.graph = Recording()
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
-        self.decisions = Decisions(self.declared, stays_open, enlarged, small)
+        self.decisions = Decisions(self.declared, stays_open, small, {**_least(sizes, bounds), **enlarged}, enlarged)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
         self.log: list[Entry] = []
@@ -408,7 +416,8 @@ class Recorder:
 
     def symbol(self, name: str) -> Dim:
         """A declared axis as a size."""
-        return Size.symbol(name, 0 if name in self.enlarged else LEAST)
+        low, high = self.bounds.get(name, (0, None))
+        return Size.symbol(name, 0 if name in self.enlarged else max(low, LEAST), high)
 
     def example_of(self, name: str) -> int:
         """The value of a symbol at the example."""

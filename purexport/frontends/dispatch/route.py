@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 
+from proto_schema.sizes import Dim
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, values_in
 from purexport.aten.graph import AtenValue as Value
@@ -53,13 +54,13 @@ from purexport.torch_patches.torch_jit import called_a_trace, is_script
 
 def capture_by_dispatch(request: Request) -> Captured:
     """Capture the model by one run.  Raises ExportError for what it does that cannot be recorded exactly."""
-    _refuse_unknown(request)
     declare_operators()
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
-    sizes = _examples(flat, axes)
+    labels = _examples(flat, axes)
+    sizes = {label: size for label, size in labels.items() if label not in request.derived}
     small = {label: size for label, size in sizes.items() if size < LEAST}
-    larger, sizes = _enlarged(flat, axes, sizes)
+    larger, sizes = _enlarged(request, flat, axes, sizes)
     remarks: list[str] = []
     try:
         found = _first(request, larger, axes, sizes, small)
@@ -68,10 +69,13 @@ def capture_by_dispatch(request: Request) -> Captured:
                 found = _captured(request, larger, axes, sizes, small, found.recorder.namespaces)
         remarks += _of_least_sizes(request, larger, axes, sizes, small, found)
     except StaticAxesError as error:
-        labels = _examples(flat, axes)
-        remarks += [str(Specialised(name, labels[name], error.line)) for name in sorted(error.names)]
-        rest = {name: dict(named) for name, named in without(axes, error.names).items()}
-        again = capture_by_dispatch(dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names))
+        names = _with_derived(request, error.names)
+        remarks += [str(Specialised(name, labels[name], error.line)) for name in names]
+        rest = {name: dict(named) for name, named in without(axes, names).items()}
+        derived = {label: item for label, item in request.derived.items() if label not in names}
+        again = capture_by_dispatch(
+            dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names, derived=derived)
+        )
         return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
     decisions, graph = found.recorder.decisions, found.graph
     if decisions.required and decisions.specialised():
@@ -80,9 +84,14 @@ def capture_by_dispatch(request: Request) -> Captured:
             graph, decisions = loops
             remarks += _loops_of(graph)
     static = decisions.specialised()
-    axes = without(axes, [item.axis for item in static])
+    axes = without(axes, _with_derived(request, [item.axis for item in static]))
     remarks += [*map(str, static), *decisions.remarks()]
     return Captured(_pruned(graph), axes, remarks=remarks, listed=found.listed, derived=request.derived)
+
+
+def _with_derived(request: Request, names: Collection[str]) -> list[str]:
+    """The names, and those of the sizes that follow from them."""
+    return sorted({*names, *(label for label, (root, _) in request.derived.items() if root in names)})
 
 
 def _first(*given: Any) -> _Captured:
@@ -131,7 +140,7 @@ def _in_loops(
     """The graph and the decisions with numbers of steps as Loops; None where not all numbers are those of steps."""
 
     def capture(others: Mapping[str, int]) -> tuple[AtenGraph, Decisions]:
-        tensors = _resized(flat, axes, others)
+        tensors = _resized(request, flat, axes, others)
         found = _captured(request, tensors, axes, others, small, recorder.namespaces, stays_open=True)
         return _pruned(found.graph), found.recorder.decisions
 
@@ -166,9 +175,14 @@ def _captured(
 
     Questions of Python code have the answer for the least size of the axis `as_small`.
     """
-    recorder = Recorder(_modules(request.model), sizes, small, stays_open, as_small)
+    recorder = Recorder(_modules(request.model), sizes, small, request.bounds, stays_open, as_small)
+
+    def symbol(label: str) -> Dim:
+        root, size = request.derived.get(label, (label, None))
+        return recorder.symbol(root) if size is None else size(recorder.symbol(root))
+
     tensors = [
-        recorder.input(tensor, name, {axis: recorder.symbol(label) for axis, label in axes.get(name, {}).items()})
+        recorder.input(tensor, name, {axis: symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)
     ]
     for kind, name, tensor in [*_state(request.model), *attributes(request.valueless)]:
@@ -199,20 +213,6 @@ def _captured(
     return _Captured(recorder, graph, isinstance(result, list))
 
 
-def _refuse_unknown(request: Request) -> None:
-    if request.derived:
-        raise ExportError(
-            "sizes that are declared as expressions of others are not captured by dispatch; use capture='export'",
-            code="dispatch-cannot-record",
-        )
-    modules = request.model.modules() if isinstance(request.model, torch.nn.Module) else ()
-    if any(map(is_script, modules)):
-        raise ExportError(
-            "the model contains scripted modules, which are not captured by dispatch; use capture='trace'",
-            code="dispatch-cannot-record",
-        )
-
-
 def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
     """The example's size of each declared axis, the largest; 1 may stand beside it, which broadcasts.
 
@@ -232,7 +232,9 @@ def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
     return found
 
 
-def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) -> tuple[Flat, dict[str, int]]:
+def _enlarged(
+    request: Request, flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]
+) -> tuple[Flat, dict[str, int]]:
     """The arguments with at least two elements on each declared axis, where the example has fewer; and the sizes.
 
     Only what torch decides about 0 and 1 changes by that.  If Python asks for elements, those of the example repeat.
@@ -241,12 +243,13 @@ def _enlarged(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) ->
     for label in (label for label, size in sizes.items() if size < LEAST):
         others = {size for other, size in found.items() if other != label}
         found[label] = next(size for size in count(LEAST) if size not in others)
-    return _resized(flat, axes, found), found
+    return _resized(request, flat, axes, found), found
 
 
-def _resized(flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]) -> Flat:
+def _resized(request: Request, flat: Flat, axes: Mapping[str, Axes], given: Mapping[str, int]) -> Flat:
     """The arguments with these sizes of the declared axes; their elements repeat.  An axis of 1 beside them stays."""
     largest = _examples(flat, axes)
+    sizes = {**given, **{label: size(given[root]) for label, (root, size) in request.derived.items()}}
     leaves = list(flat.leaves)
     for name, position in zip(flat.names, flat.positions, strict=True):
         tensor = leaves[position]

@@ -105,6 +105,7 @@ def with_dynamic_axes(request: Request) -> Request:
         dynamic_shapes=None,
         dynamic_axes={name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)},
         derived=specs.derived_labels(flat.names, declared),
+        bounds=specs.bounds_of(flat.names, declared),
         notes=specs.said_of_ranges(plain.dynamic_shapes),
     )
 

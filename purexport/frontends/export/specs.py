@@ -174,6 +174,16 @@ def derived_labels(names: Sequence[str], specs: Sequence[Spec]) -> Derived:
     return found
 
 
+def bounds_of(names: Sequence[str], specs: Sequence[Spec]) -> dict[str, tuple[int, int | None]]:
+    """The smallest and the largest size of the labels that follow from no other."""
+    found = {}
+    for name, spec in zip(names, specs, strict=True):
+        for axis, label in labels_of(name, spec).items():
+            if _is_dim(spec[axis]) and not hasattr(spec[axis], "root"):
+                found[label] = _bounds(spec[axis])
+    return found
+
+
 def root_of(dim: Any) -> Any:
     """A key for all axes that have the size of `dim` or derive from it; a hint is a key of its own."""
     return getattr(getattr(dim, "root", dim), "__name__", None)

@@ -274,6 +274,26 @@ def test_model(row: Model) -> None:
         assert call in str(captured)
 
 
+HALF = torch.export.Dim("half", min=3, max=20)
+DECLARED: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "twice": (lambda x, y: x.reshape(-1, 2) * y[:, None], ({0: 2 * HALF}, {0: HALF}), "2*half"),
+    "within": (lambda x, y: x if y.shape[0] < 21 and x.shape[0] > 1 else y, ({0: 2 * HALF}, {0: HALF}), "2*half"),
+    "static": (lambda x, y: x * len(range(y.shape[0])) + sum(range(y.shape[0])), ({0: 2 * HALF}, {0: HALF}), "8"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_declared_sizes(name: str) -> None:
+    model, shapes, size = DECLARED[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        captured = purexport.capture(model, (rand(8), rand(4)), capture="dispatch", dynamic_shapes=shapes)
+        program = captured.to_onnx(verify=[(rand(8), rand(4))] + ([(rand(10), rand(5))] if name != "static" else []))
+    assert len(caught) == (name == "static"), [str(item.message) for item in caught]
+    shape = program.model_proto.graph.input[0].type.tensor_type.shape.dim[0]
+    assert str(shape.dim_param or shape.dim_value) == size
+
+
 def test_calls_have_lines_and_modules() -> None:
     captured = purexport.capture(Convolutional().eval(), (rand(2, 3, 8, 8),), capture="dispatch")
     line = next(line for line in str(captured).splitlines() if "aten::linear" in line)
