@@ -253,6 +253,8 @@ def _symbols(number: Number) -> set[str]:
     for item in number.origin[1]:
         if isinstance(item, Number):
             found |= _symbols(item)
+        elif not isinstance(item, (int, float)):  # a tensor
+            found.add("data")
     return found
 
 

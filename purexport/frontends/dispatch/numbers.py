@@ -32,6 +32,7 @@ class Owner(Protocol):
     def provable(self, number: Number) -> bool | None: ...
     def require(self, number: Number) -> Any: ...
     def assume(self, number: Number) -> bool: ...
+    def may_be_key(self) -> bool: ...
 
 
 class Number:
@@ -211,8 +212,13 @@ def _key(item: Any) -> Any:
 
 
 def hash_of(node: Any) -> int | None:
-    """The hash of a number, which no number of another capture has; None for what is no number of ours."""
-    return hash((id(node.owner), node.key)) if isinstance(node, Number) else None
+    """The hash of a number, which no number of another capture has where the number may stay one of the graph.
+
+    None for what is no number of ours.
+    """
+    if not isinstance(node, Number):
+        return None
+    return hash((id(node.owner), node.key) if node.owner.may_be_key() else node.owner.require(node))
 
 
 def plain(item: Any) -> Any:
@@ -262,6 +268,8 @@ def text_of(item: Any) -> str:
     if not isinstance(item.origin, tuple):
         return str(item.example) if item.origin is None else "a number of the data"
     target, operands = item.origin
+    if any(isinstance(one, torch.Tensor) for one in operands):
+        return "a number of the data"
     sign = _SIGNS.get(target)
     if sign is not None:
         inner = [f"({text_of(one)})" if " " in text_of(one) else text_of(one) for one in operands]

@@ -47,7 +47,7 @@ from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
 from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.source_lines import frames_of, lines_of
+from purexport.frontends.dispatch.source_lines import calls_kept, frames_of, lines_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below, casting
@@ -104,6 +104,14 @@ def _are_equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
         else type(one) is type(other) and one == other
         for one, other in zip(some, others, strict=True)
     )
+
+
+def _caller() -> FrameType | None:
+    """The frame of the code that asks a symbolic number."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
+        frame = frame.f_back
+    return frame
 
 
 def _least(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:
@@ -501,11 +509,17 @@ class Recorder:
     def assume(self, number: Number) -> bool:
         return self.decisions.assume(number, self.line())
 
+    def may_be_key(self) -> bool:
+        """Whether the code that asks for a hash calls a function that keeps its results.
+
+        In any other dict there may be Python's numbers among the keys, which a symbolic one would not find.
+        """
+        frame = _caller()
+        return frame is not None and calls_kept(frame)
+
     def _note_namespace(self) -> None:
         """Note the module that calls a builtin which would keep the number, if it had our form there."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
-            frame = frame.f_back
+        frame = _caller()
         if frame is None or NAMES.isdisjoint(frame.f_code.co_names):
             return
         if not any(frame.f_globals is one for one in self.namespaces):

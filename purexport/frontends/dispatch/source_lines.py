@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from inspect import getattr_static
 from types import CodeType, FrameType
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 
 from purexport.aten.graph import Frame
 
+_KEPT = type(lru_cache(len))
 _CALL = torch.nn.Module._call_impl.__code__
 
 
@@ -35,3 +38,15 @@ def _line(code: CodeType, at: int) -> int:
         if start <= at < end and line is not None:
             return line
     return code.co_firstlineno
+
+
+def calls_kept(frame: FrameType) -> bool:
+    """Whether the code of a frame names a function that keeps its results (`functools.lru_cache`)."""
+    named = [frame.f_globals.get(name) for name in frame.f_code.co_names]
+    places = [frame.f_locals.get("self"), frame.f_locals.get("cls"), *named]
+    inside = (getattr_static(place, name, None) for place in places for name in frame.f_code.co_names)
+    found = (
+        item.__func__ if isinstance(item, (classmethod, staticmethod)) else item
+        for item in (*named, *frame.f_locals.values(), *inside)
+    )
+    return any(isinstance(item, _KEPT) for item in found)

@@ -203,6 +203,8 @@ MODELS = [
     n("few-steps", lambda x: functools.reduce(torch.add, x.unflatten(1, (-1, 7)).unbind(1)), 21, remarks=(LOOP,)),
     n("counted", lambda x: x * sum(range(x.shape[1])), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("kept", lambda x: x + table(x.shape[1]), 9),
+    n("key", lambda x: x * {7: 1, 9: 2}.get(x.shape[1], 5), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
+    n("sine", lambda x: x * math.sin(x.sum().item()), remarks=("takes a number at .* that the data decides",)),
     n("told", lambda x: x * 2 if torch.jit.is_tracing() or x.shape[1] > 8 else x + x, 9),
     n("permuted", lambda x: x.t().as_strided(x.shape, x.t().stride()[::-1]), 9),
     n("number", lambda x: x + torch.tensor(x.shape[1]), 9),
