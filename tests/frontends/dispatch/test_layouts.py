@@ -34,7 +34,7 @@ OTHERWISE = {
 
 def wrong(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
     """The calls of which something else was said than the kernels give."""
-    recorder = Recorder({}, {})
+    recorder = Recorder({}, {}, {}, {})
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
