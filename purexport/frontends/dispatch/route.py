@@ -49,7 +49,7 @@ from purexport.torch_patches.eager import compiler_is_loaded, uncompiled
 from purexport.torch_patches.indexing import indices_replaced
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.sizes import sizes_hashed
-from purexport.torch_patches.torch_jit import called_a_trace, is_script
+from purexport.torch_patches.torch_jit import called_a_trace
 
 
 def capture_by_dispatch(request: Request) -> Captured:
