@@ -196,7 +196,7 @@ ROOMS = {
         "purexport/frontends/trace/*",
         "frontends/{agreement,shape_plan,replay,shapes_of_calls,numbers,probes,computed_sizes}"
         " frontends/specialized_axes",
-        "frontends/{rolled,far_probes,routes_agree} shapes/dynamic_shapes",
+        "frontends/{rolled,search_growth,far_probes,routes_agree} shapes/dynamic_shapes",
     ),
     "frontends.dispatch": _room("purexport/frontends/dispatch/*", "frontends/dispatch/{shapes,models,layouts}"),
     "frontends.export": _room(

@@ -10,7 +10,7 @@ So the steps follow from the size of that axis.  Whether they do at other sizes,
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -32,10 +32,9 @@ from purexport.aten.graph import (
 from purexport.aten.schema import signature
 from purexport.facts.fact import Aliases
 from purexport.facts.table import fact_of
+from purexport.frontends.core.repeats import ALONE, Largest, Repeats
 
 _LEAST = 3  # steps of an example: of two, everything seems to count
-_TRIED = 24  # distances at which the next step may begin
-_ALONE = -1  # the key of a call that is no step of a loop
 
 
 class _NoLoopError(Exception):
@@ -49,28 +48,31 @@ def rolled(graph: AtenGraph, least: int = _LEAST, counts: Container[int] | None 
     """
     calls, outputs, at = list(graph.calls), list(graph.outputs), 0
     keys, known = _keys(graph), _Known.of(graph, calls)
+    repeats = Repeats(keys, least)
     found = False
-    failed: dict[int, range] = {}  # by period: where another step of a loop that is none begins
     while at < len(calls):
         made = None
-        for period, count in _repeats(keys, at, least, failed):
-            failed.setdefault(period, range(at + period, at + period * count))
+        for period, count in repeats.at(at):
             if counts is not None and count not in counts:
+                repeats.note_failure(at, period, count)
+                continue
+            if not known.may_be_loop(at, period, count):
+                repeats.note_failure(at, period, count)
                 continue
             try:
                 made = _RolledLoop(known, calls, outputs, at, period, count).written()
                 break
             except _NoLoopError:
-                continue
+                repeats.note_failure(at, period, count, was_tried=True)
         if made is None:
             at += 1
             continue
-        found, failed = True, {}
+        found = True
         of = {value: key for call, key in zip(calls, keys, strict=True) for value in call.outputs[:1]}
         before, after, outputs = made
-        keys = [*keys[:at], *[_ALONE] * len(before), *(of.get(call.outputs[0], _ALONE) for call in after)]
+        keys = [*keys[:at], *[ALONE] * len(before), *(of.get(call.outputs[0], ALONE) for call in after)]
         calls = [*calls[:at], *before, *after]
-        known = _Known.of(graph, calls)
+        known, repeats = _Known.of(graph, calls), Repeats(keys, least)
         at += len(before)
     if not found:
         return None
@@ -105,34 +107,8 @@ def _keys(graph: AtenGraph) -> list[int]:
     for call in graph.calls:
         args = tuple((name, form(arg)) for name, arg in call.args.items())
         key = call.target, call.source.scope, call.source.line, args
-        found.append(_ALONE if call.blocks else known.setdefault(key, len(known)))
+        found.append(ALONE if call.blocks else known.setdefault(key, len(known)))
     return found
-
-
-def _repeats(keys: list[int], at: int, least: int, failed: Mapping[int, range]) -> Iterator[tuple[int, int]]:
-    """The distances at which the calls from `at` on repeat, the smallest first, and how often they do.
-
-    Distances are left out at which there is no loop.
-    """
-    if keys[at] == _ALONE:
-        return
-    other, end = at, at + 1 + (len(keys) - at) // least
-    for _ in range(_TRIED):
-        try:
-            other = keys.index(keys[at], other + 1, end)
-        except ValueError:
-            return
-        period = other - at
-        if at in failed.get(period, ()):
-            continue
-        ends = (place for place in range(len(keys) - other) if not _are_same(keys, at + place, other + place))
-        count = next(ends, len(keys) - other) // period + 1
-        if count >= least:
-            yield period, count
-
-
-def _are_same(keys: list[int], one: int, other: int) -> bool:
-    return keys[one] == keys[other] != _ALONE
 
 
 # One loop ------------------------------------------------------------------------------------------------------------
@@ -192,15 +168,50 @@ class _Known:
 
     calls: dict[AtenValue, Call]  # the call that made a value
     contents: dict[AtenValue, torch.Tensor]
-    writing: list[tuple[int, Call]]  # a call that writes, or that is in a block of such a call, and its position
+    roots: dict[AtenValue, AtenValue]  # the value whose memory a value may be, if that is another one
+    distances: Largest  # by position: how far in front the tensor was made that the call writes to
+    writes: Largest  # by position: the last call that writes to what the call makes
+    takers: list[int]  # by position: how many calls before it take a position of an axis, or a piece of it
 
     @classmethod
     def of(cls, graph: AtenGraph, calls: Sequence[Call]) -> _Known:
-        return cls(
-            {value: call for call in calls for value in call.outputs},
-            {i.value: i.tensor for i in graph.inputs if i.kind == "constant" and i.tensor is not None},
-            [(at, inner) for at, call in enumerate(calls) for inner in every_call([call]) if _writes(inner)],
+        made = {value: call for call in calls for value in call.outputs}
+        places = {value: at for at, call in enumerate(calls) for value in call.outputs}
+        roots: dict[AtenValue, AtenValue] = {}
+        distances, writes, takers = [0] * len(calls), [-1] * len(calls), [0]
+        for at, call in enumerate(calls):
+            for inner in every_call([call]):
+                source = _source(inner)
+                of = None if source is None else inner.args[source]
+                if isinstance(of, AtenValue):
+                    roots.update(dict.fromkeys(inner.outputs, roots.get(of, of)))
+                for name in _writes(inner):
+                    written = inner.args[name]
+                    root = places.get(roots.get(written, written)) if isinstance(written, AtenValue) else None
+                    distances[at] = max(distances[at], len(calls) if root is None else at - root)
+                    if root is not None:
+                        writes[root] = at
+            pieces = (made.get(value) for value in call.inputs())
+            takes = call.target in _TAKING or any(piece is not None and piece.target == _PIECE for piece in pieces)
+            takers.append(takers[-1] + takes)
+        contents = {i.value: i.tensor for i in graph.inputs if i.kind == "constant" and i.tensor is not None}
+        return cls(made, contents, roots, Largest(distances), Largest(writes), takers)
+
+    def may_be_loop(self, at: int, period: int, count: int) -> bool:
+        """Whether a step takes a position of an axis, and nothing is written that another step makes, or the outside.
+
+        It takes no longer for longer steps.
+        """
+        end = at + period * count
+        return (
+            self.takers[at + period] > self.takers[at]
+            and self.distances.between(at, end) < period
+            and self.writes.between(at, end) < end
         )
+
+
+_PIECE = "prim::getitem"
+_TAKING = frozenset(["aten::select.int", "aten::slice.Tensor"])
 
 
 class _RolledLoop:
@@ -211,7 +222,7 @@ class _RolledLoop:
     ) -> None:
         self.steps = [calls[at + step * period : at + (step + 1) * period] for step in range(count)]
         self.end = at + period * count
-        self.behind = calls[self.end :]
+        self.all = calls
         self.outputs = outputs
         self.count = count
         self.makers = {
@@ -220,7 +231,7 @@ class _RolledLoop:
             for position, call in enumerate(made)
             for place, value in enumerate(call.outputs)
         }
-        self.calls, self.contents, self.writing = known.calls, known.contents, known.writing
+        self.calls, self.contents, self.roots = known.calls, known.contents, known.roots
         self.source = self.steps[0][0].source
         self.scan = _Scan()
         self.numbers: dict[_Counted, AtenValue] = {}
@@ -310,26 +321,13 @@ class _RolledLoop:
     # -- writes
 
     def _refuse_writes(self) -> None:
-        """Raise where a step writes to what is not its own, or where what a step made is written to later."""
+        """Raise where a step writes to what is not its own."""
         for step in self.steps[:2]:  # all others are as the second one
             for call in step:
                 for name in _writes(call):
-                    root = self._root(call.args[name])
+                    root = self.roots.get(call.args[name], call.args[name])
                     if root not in self.makers or self.makers[root][0] != self.makers[call.outputs[0]][0]:
                         raise _NoLoopError
-        for at, call in self.writing:
-            for name in _writes(call) if at >= self.end else ():
-                if self._root(call.args[name]) in self.makers:
-                    raise _NoLoopError
-
-    def _root(self, value: AtenValue) -> AtenValue:
-        """The value whose memory a value may be."""
-        while True:
-            call = self.calls.get(value)
-            source = None if call is None else _source(call)
-            if call is None or source is None or not isinstance(call.args[source], AtenValue):
-                return value
-            value = call.args[source]
 
     # -- how many steps there are
 
@@ -435,7 +433,7 @@ class _RolledLoop:
 
     def _behind(self) -> tuple[list[Call], list[Any]]:
         calls: list[Call] = []
-        for call in self.behind:
+        for call in self.all[self.end :]:
             joined = self._joined(call, calls)
             if joined is None:
                 args = {name: self._last_of(arg, calls) for name, arg in call.args.items()}

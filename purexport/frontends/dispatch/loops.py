@@ -10,8 +10,9 @@ the axis becomes static.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -211,26 +212,65 @@ def _renamed(graph: AtenGraph, calls: Sequence[Call], renamed: Mapping[Value, Va
 
 
 def _rows_stacked(graph: AtenGraph) -> AtenGraph:
-    """The graph with a stack of rows for a tensor whose rows are written one by one (`y[:, i] = row`), and all."""
-    while True:
-        found = next((made for call in graph.calls for made in _stacked(graph, call)), None)
-        if found is None:
-            return graph
-        graph = found
-
-
-def _stacked(graph: AtenGraph, maker: Call) -> Iterator[AtenGraph]:
-    """The graph without the tensor that a call makes, if its rows are written before anything reads it."""
-    if not maker.target.startswith(_MAKERS) or len(maker.outputs) != 1:
-        return
-    buffer = maker.outputs[0]
-    whole, rows, written, dropped = {buffer}, {}, {}, {id(maker)}  # type: ignore[var-annotated]
-    axis, end = None, 0
+    """The graph with a stack of rows for each tensor whose rows are written one by one (`y[:, i] = row`), and all."""
+    users: dict[Value, list[int]] = {}
     for at, call in enumerate(graph.calls):
-        used = [value for value in call.inputs() if value in whole or value in rows]
-        if not used or all(isinstance(item.type, ScalarType) for item in call.outputs):
+        for value in dict.fromkeys(call.inputs()):
+            users.setdefault(value, []).append(at)
+    for value in dict.fromkeys(values_in([*graph.outputs, *(item.value for item in graph.assigned)])):
+        users.setdefault(value, []).append(len(graph.calls))
+    stacks = [made for at in range(len(graph.calls)) if (made := _stack_of(graph, users, at)) is not None]
+    if not stacks:
+        return graph
+    dropped = set[int]().union(*(made.dropped for made in stacks))
+    ends = {value: made.end for made in stacks for value in made.renamed}
+    renamed = {value: other for made in stacks for value, other in made.renamed.items()}
+    needed: dict[int, list[Call]] = {}
+    for made in stacks:
+        needed.setdefault(made.needed, []).append(made.stack)
+    calls: list[Call] = []
+    for at in range(len(graph.calls) + 1):
+        calls += [_with_args(stack, renamed) for stack in needed.get(at, ())]
+        if at < len(graph.calls) and at not in dropped:
+            call = graph.calls[at]
+            passed = {value: renamed[value] for value in call.inputs() if value in ends and ends[value] < at}
+            calls.append(_with_args(call, passed))
+    return _renamed(graph, calls, renamed)
+
+
+class _Stack(NamedTuple):
+    """The stack for a tensor: the positions of its rows' calls, and of the last one and of the first that reads it."""
+
+    stack: Call
+    dropped: set[int]
+    renamed: dict[Value, Value]
+    end: int
+    needed: int
+
+
+def _stack_of(graph: AtenGraph, users: Mapping[Value, Sequence[int]], maker: int) -> _Stack | None:
+    """The stack for the tensor that a call makes, if its rows are written before anything reads it.
+
+    Only the calls that use the tensor are looked at.
+    """
+    made = graph.calls[maker]
+    if not made.target.startswith(_MAKERS) or len(made.outputs) != 1:
+        return None
+    buffer = made.outputs[0]
+    whole, rows, written, dropped = {buffer}, {}, {}, set()  # type: ignore[var-annotated]
+    axis, end = None, maker
+    asked: list[tuple[int, Any]] = []  # who takes a size, and of what
+    places = list(users.get(buffer, ()))  # those that are still to be looked at, as a heap
+    seen = -1
+    while places and places[0] < len(graph.calls):
+        at = heapq.heappop(places)
+        if at == seen:
             continue
+        call, seen = graph.calls[at], at
         source = call.args.get("self")
+        if call.outputs and all(isinstance(item.type, ScalarType) for item in call.outputs):
+            asked.append((at, source))
+            continue
         if source in whole and _is_whole(call):
             whole.add(call.outputs[0])
         elif call.target == "aten::select.int" and source in whole and axis in (None, call.args["dim"]):
@@ -240,39 +280,37 @@ def _stacked(graph: AtenGraph, maker: Call) -> Iterator[AtenGraph]:
             rows[call.outputs[0]] = rows[source]
         elif call.target == "aten::copy_" and source in rows and rows[source] == len(written):
             if call.args["src"] in whole or call.args["src"] in rows or _differ(source, call.args["src"]):
-                return
+                return None
             written[rows[source]] = call.args["src"]
             end = at
         else:
             break
-        dropped.add(id(call))
+        dropped.add(at)
+        for value in call.outputs:
+            for place in users.get(value, ()):
+                heapq.heappush(places, place)
     count = len(written)
     shape = buffer.tensor.shape or ()
     if axis is None or axis < 0 or count < _LEAST or count != shape[axis]:
-        return
+        return None
+    behind = {at for value in whole for at in users.get(value, ()) if at > end}
+    if any(at not in dropped for value in rows for at in users.get(value, ())):
+        return None
+    if any(at < len(graph.calls) and graph.calls[at].blocks for at in behind):
+        return None
+    before = [source for at, source in asked if at < end]
+    if any(source is not buffer for source in before):
+        return None
     stack = Value(buffer.type)
-    renamed = dict.fromkeys(whole, stack)
-    stacked = Call("aten::stack", {"tensors": list(written.values()), "dim": axis}, [stack], graph.calls[end].source)
-    calls: list[Call] = []
-    needed = False
-    for at, call in enumerate(graph.calls):
-        if at > end and not needed and any(value in whole for value in call.inputs()):
-            calls.append(stacked)  # where it is needed, which is not within the last step
-            needed = True
-        if id(call) not in dropped or (call is maker and any(_asks(other, buffer) for other in graph.calls)):
-            calls.append(_with_args(call, renamed) if at > end else call)
-    if not needed:
-        calls.append(stacked)
-    if not any(value in rows for call in calls for value in call.inputs()):
-        yield _renamed(graph, calls, renamed)
+    args = {"tensors": list(written.values()), "dim": axis}
+    if not before:
+        dropped.add(maker)
+    needed = min(behind, default=len(graph.calls))  # where it is needed, which is not within the last step
+    made_of = Call("aten::stack", args, [stack], graph.calls[end].source)
+    return _Stack(made_of, dropped, dict.fromkeys(whole, stack), end, needed)
 
 
 _MAKERS = ("aten::zeros", "aten::empty", "aten::ones", "aten::full", "aten::new_")
-
-
-def _asks(call: Call, buffer: Value) -> bool:
-    """Whether a call takes the size of the tensor."""
-    return call.args.get("self") is buffer and all(isinstance(item.type, ScalarType) for item in call.outputs)
 
 
 def _is_whole(call: Call) -> bool:

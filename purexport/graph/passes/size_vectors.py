@@ -197,15 +197,23 @@ def _items(part: Value) -> list[Item]:
 
 
 def _whose_sizes(part: Value) -> Value | None:
-    """The tensor whose sizes a vector holds, as it was read by this pass."""
+    """The tensor whose sizes a vector holds, as it was read by this pass.
+
+    None where more became known of the tensor since the vector was made, so that the sizes are other expressions.
+    """
     node = part.node
     if node is None or node.domain:
         return None
     if node.op_type == "Gather" and node.inputs[0] is not None:
         node = node.inputs[0].node
     tensor = node.inputs[0] if node is not None and node.op_type == "Shape" and not node.domain else None
-    known = tensor is not None and tensor.shape is not None and None not in tensor.shape
-    return tensor if known and part.content is not None and len(part.shape or ()) == 1 else None
+    if tensor is None or part.content is None or len(part.shape or ()) != 1:
+        return None
+    shape, content = tensor.shape, tuple(part.content)
+    if shape is None or None in shape:
+        return None
+    starts = range(len(shape) - len(content) + 1)
+    return tensor if any(tuple(shape[start : start + len(content)]) == content for start in starts) else None
 
 
 def _longest_run(tensors: Sequence[Value], items: Sequence[Item], place: int) -> tuple[Value | None, int, int]:
