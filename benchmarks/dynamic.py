@@ -1,13 +1,17 @@
-"""Export with dynamic axes: ours by trace and by torch.export, beside both of torch.onnx's.
+"""Export with dynamic axes: ours by trace, by dispatch and by torch.export, beside both of torch.onnx's.
 
     python benchmarks/dynamic.py [--only NAME] [--route ROUTE] [--repeat 3] [--json results.json]
     python benchmarks/dynamic.py --only NAME --route "ours trace" --profile
+    python benchmarks/dynamic.py --captures [--only NAME] [--repeat 3]
 
 Each measurement is the first call of a fresh process, on one thread: it loads the model, runs it once, imports the
 exporter, and times the call that writes the file. Processor time is what is compared, because a busy machine stretches
 the clock's; both are shown, the best of the repeats. The file is then run in ONNX Runtime on the example and on two
 other sizes, and compared with the model. A cell without a time is an export that was refused or took too long. A second
 table has the stages of ours.
+
+With `--captures`, a capture by dispatch with all axes dynamic is compared with torch.jit.trace with fixed ones, in
+turns in one process where both have run before.
 
 The aims: our trace takes no longer than dynamo=False and a quarter of dynamo=True, our export a third of dynamo=True,
 and every file of ours is right. The exit status is 1 if one is missed.
@@ -98,6 +102,7 @@ def _export_alone() -> Export:
 
 ROUTES: dict[str, Callable[[], Export]] = {
     "ours trace": lambda: _ours("trace"),
+    "ours dispatch": lambda: _ours("dispatch"),
     "ours export": lambda: _ours("export"),
     "dynamo=False": lambda: _of_torch(False),
     "dynamo=True": lambda: _of_torch(True),
@@ -105,6 +110,38 @@ ROUTES: dict[str, Callable[[], Export]] = {
     "(torch.export)": _export_alone,
 }
 """By name; those in parentheses write no file, and say what the capture alone takes."""
+
+
+# The captures alone ---------------------------------------------------------------------------------------------------
+
+
+def captures(name: str, repeat: int) -> str:
+    """Processor milliseconds of a capture by dispatch and of a trace, their ratio, and microseconds for each call."""
+    import torch
+
+    from benchmarks.dynamic_models import MODELS
+    from purexport.frontends.core.request import Request
+    from purexport.frontends.dispatch.route import capture_by_dispatch
+
+    torch.manual_seed(0)
+    case = MODELS[name]()
+    case.model.eval()
+    trace = _trace_alone()
+    axes = {name: case.axes[name] for name in case.inputs}
+    request = Request(case.model, case.args, {}, "dispatch", case.inputs, axes, output_names=case.outputs)
+    calls = len(capture_by_dispatch(request).graph.calls)
+    trace(case, "")
+    ours, theirs = [], []
+    for _ in range(repeat):
+        start = time.process_time()
+        capture_by_dispatch(request)
+        ours.append(time.process_time() - start)
+        start = time.process_time()
+        trace(case, "")
+        theirs.append(time.process_time() - start)
+    took, other = min(ours), min(theirs)
+    each = f"{1e6 * took / calls:.0f} us a call of {calls}"
+    return f"{name:24} dispatch {1e3 * took:7.1f} ms  trace {1e3 * other:7.1f} ms  {took / other:.2f}  {each}"
 
 
 # One measurement, in a process of its own -----------------------------------------------------------------------------
@@ -297,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=300, help="seconds after which an export is given up")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--profile", action="store_true", help="print where the time of one export goes")
+    parser.add_argument("--captures", action="store_true", help="only captures, by dispatch and by torch.jit.trace")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.measure:
@@ -307,6 +345,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names, routes = asked.only or list(MODELS), asked.route or list(ROUTES)
     if unknown := sorted(set(names) - set(MODELS)):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(MODELS)}")
+    if asked.captures:
+        warnings.simplefilter("ignore")
+        for name in names:
+            print(captures(name, asked.repeat), flush=True)
+        return 0
     if asked.profile:
         print(json.dumps([measure(name, route, profile=True) for name in names for route in routes]))
         return 0

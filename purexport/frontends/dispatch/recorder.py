@@ -47,7 +47,7 @@ from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
 from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.source_lines import calls_kept, frames_of, lines_of
+from purexport.frontends.dispatch.source_lines import Lines, calls_kept, frames_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below, casting
@@ -160,6 +160,7 @@ class Recorder:
         self._sizes_of: dict[tuple[Value, int], Value] = {}
         self._in_block: list[Number] = []  # numbers that were emitted there
         self._fresh: dict[Any, Size] = {}
+        self._lines = Lines()
 
     # -- what there is before the model runs
 
@@ -559,13 +560,14 @@ class Recorder:
     def line(self) -> str:
         """The line of the model that is running."""
         frames, _ = frames_of(sys._getframe(1), self.root)
-        found = users_frame(lines_of(frames))
+        found = users_frame(self._lines.of(frames))
         return f"{found[0]}:{found[1]}" if found else "the model"
 
     def source(self) -> Source:
         frames, module = frames_of(sys._getframe(1), self.root)
         scope = self.modules.get(module, "") if module is not None else ""
-        return Source("" if scope == "(root)" else scope, lambda: lines_of(frames))
+        lines = self._lines
+        return Source("" if scope == "(root)" else scope, lambda: lines.of(frames))
 
     def refuse(self, what: str) -> NoReturn:
         """Raise ExportError for what cannot be recorded exactly."""

@@ -29,8 +29,22 @@ def frames_of(frame: FrameType | None, root: FrameType | None) -> tuple[list[tup
     return found, module
 
 
-def lines_of(frames: Sequence[tuple[CodeType, int]]) -> list[Frame]:
-    return [(code.co_filename, _line(code, at)) for code, at in frames]
+class Lines:
+    """The lines of one capture: most frames are those of the calls before, so each is looked up once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], tuple[CodeType, Frame]] = {}  # by identity: equal code has other files
+
+    def of(self, frames: Sequence[tuple[CodeType, int]]) -> list[Frame]:
+        """File and line of each frame."""
+        lines = []
+        for code, at in frames:
+            key = id(code), at
+            found = self._found.get(key)
+            if found is None:  # the code is kept, so that no other one gets its identity
+                found = self._found[key] = code, (code.co_filename, _line(code, at))
+            lines.append(found[1])
+        return lines
 
 
 def _line(code: CodeType, at: int) -> int:
