@@ -177,6 +177,8 @@ class Layouts:
             with below():
                 return shape(**operator.bound(metas, named)) if shape is not None else None
         with below():
+            if operator.target == "aten::batch_norm" and _is_as_usual(metas):
+                return torch.empty_like(metas[0])
             return operator.overload(*metas, **named)
 
     def _sizes(
@@ -350,6 +352,18 @@ class Layouts:
         operands = self.owner.elements.reals(tensors)
         shares = _shares(operator, several, operands)
         return Recipe(_shaped(found, iter(made)), shares, keeps=False, elements=several)
+
+
+def _is_as_usual(args: Sequence[Any]) -> bool:
+    """Whether the result of a batch norm is like its input.
+
+    torch's meta function says it in Python, in milliseconds; it is asked where something may not fit.
+    """
+    x, *channels = args[:5]
+    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    return x.dim() > 1 and all(
+        item is None or (tuple(item.shape) == (x.shape[1],) and item.dtype == x.dtype) for item in channels
+    ) and any(x.is_contiguous(memory_format=form) for form in formats)  # fmt: skip
 
 
 def _shaped(like: Any, items: Iterator[Any]) -> Any:

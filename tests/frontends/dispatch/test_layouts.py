@@ -67,6 +67,11 @@ X = torch.rand(4, 6)
 HALF = X.to(torch.bfloat16)
 WHOLE = torch.arange(12).reshape(3, 4)
 
+
+def norm(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4), torch.ones(4), torch.zeros(4))
+
+
 CALLS: list[tuple[str, Callable[..., Any], Sequence[Any]]] = [
     ("two dtypes", torch.nn.functional.huber_loss, (X, X.double())),
     ("statistics in half precision", torch.native_layer_norm, (HALF, [6], None, None, 1e-5)),
@@ -86,6 +91,19 @@ CALLS: list[tuple[str, Callable[..., Any], Sequence[Any]]] = [
 @pytest.mark.parametrize(("function", "args"), [item[1:] for item in CALLS], ids=[item[0] for item in CALLS])
 def test_results_are_those_of_the_kernels(function: Callable[..., Any], args: Sequence[Any]) -> None:
     assert not list(wrong(function, args, {}))
+
+
+FORMATS = (torch.contiguous_format, torch.channels_last)
+IMAGE = torch.ones(2, 4, 3, 3)
+
+
+@pytest.mark.parametrize("x", [*(IMAGE.contiguous(memory_format=form) for form in FORMATS), IMAGE[..., 0]])
+def test_a_batch_norm_lies_in_memory_as_that_of_the_kernel(x: torch.Tensor) -> None:
+    recorder = Recorder({}, {})
+    given = recorder.input(x, "x", {})
+    with torch.no_grad(), calls_before_composites(recorder.call):
+        found = norm(given)
+    assert found.stride() == norm(x).stride()
 
 
 @pytest.mark.sweep
