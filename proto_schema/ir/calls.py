@@ -1,0 +1,248 @@
+"""Calls of operators in their newest form, and what nodes of older opsets have for it.
+
+A caller gives inputs by position or name, and attributes by name, as the newest version of the operator has them. What
+an older version has as an attribute (axes of ReduceSum, min and max of Clip) goes there if it is a constant. What it
+lacks is left out if it says what the operator does anyway, and refused otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from proto_schema import operators
+from proto_schema.ir.constants import array_of
+from proto_schema.ir.graph import Value
+from proto_schema.operators import Formal, OpSchema
+
+
+class BuildError(ValueError):
+    """A node that its operator does not allow. The text names the operator, the input or attribute, and what to do."""
+
+
+Bound = list[tuple[Any, Formal]]
+
+_ARITHMETIC = ("Add", "And", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "PRelu", "Pow", "Sub", "Xor")
+TODAY: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(_ARITHMETIC, 7),
+        **dict.fromkeys(("BatchNormalization", "Dropout", "GRU", "LSTM", "RNN"), 7),
+        **dict.fromkeys(("Max", "Mean", "Min", "Sum"), 8),
+        **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), 13),
+        "Cast": 6,
+        "DFT": 20,
+        "GridSample": 20,
+        "GroupNormalization": 21,
+        "Resize": 11,
+        "Scan": 9,
+        "Tile": 6,
+    }
+)
+"""The opset since which an operator computes of the same arguments what it does today."""
+LAST_AXIS = ("Hardmax", "LogSoftmax", "Softmax")
+"""Before `TODAY` these do the same along the last axis."""
+NEGATIVE_AXES = 11
+"""From this opset on operators count negative axes from the end."""
+_FREE_SCALES = 13
+"""Before, Resize has an empty tensor for scales that are left out."""
+_RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
+_FORMERLY = {(op_type, new): old for (op_type, old), new in _RENAMED.items()}
+_ALL_THE_SAME = {("Slice", "steps"): 1, ("Dropout", "training_mode"): False}  # as if the input were left out
+
+
+def newest(op_type: str, domain: str) -> OpSchema | None:
+    """The newest version of an operator; None for one that the standard lacks."""
+    versions = operators.versions(op_type, domain)
+    return operators.schema(op_type, versions[-1], domain) if versions else None
+
+
+def schema_of(op_type: str, domain: str, opset: int) -> OpSchema | None:
+    """The version in force, None for a domain that is not of the standard. Raises BuildError where there is none."""
+    if operators.canonical(domain) not in operators.domains():
+        return None
+    found, known = operators.schema(op_type, opset, domain), operators.versions(op_type, domain)
+    name = domain or "ai.onnx"
+    if not known:
+        close = difflib.get_close_matches(op_type, operators.names(domain), 1)
+        hint = f"did you mean {close[0]}?" if close else "operators of other domains are written by op(..., domain=)"
+        raise BuildError(f"{name} has no operator {op_type!r}; {hint}")
+    if found is None:
+        raise BuildError(
+            f"{op_type} does not exist at opset {opset}, but from {known[0]} on: convert the model "
+            "(ps.version_converter.convert_version), or write it by other operators"
+        )
+    if found.deprecated:
+        raise BuildError(f"{op_type} does not exist from opset {found.since_version} on; write it by other operators")
+    return found
+
+
+def means_today(schema: OpSchema, opset: int) -> bool:
+    """Whether this version computes what the newest does."""
+    return bool(schema.domain) or opset >= TODAY.get(schema.name, 0)
+
+
+def bind(
+    schema: OpSchema, opset: int, inputs: Sequence[Any], named: Mapping[str, Any], outputs: int | None
+) -> tuple[Bound, dict[str, Any]]:
+    """Inputs in order with their formals, and attributes, as this version has them. Raises BuildError."""
+    given, rest, attributes = _newest_form(schema, inputs, named)
+    latest = newest(schema.name, schema.domain) or schema
+    if not means_today(schema, opset) and not _along_last_axis(schema, given, attributes):
+        raise BuildError(
+            f"{schema.name} computes something else before opset {TODAY[schema.name]}, and the graph has opset "
+            f"{opset}: convert the model (ps.version_converter.convert_version)"
+        )
+    places = {formal.name: place for place, formal in enumerate(schema.inputs)}
+    slots: list[Any] = [None] * (len(schema.inputs) - _is_variadic(schema))
+    made: dict[str, Any] = {}
+    for place, formal in enumerate(latest.inputs):
+        value, name = given.get(formal.name), formal.name
+        if value is None:
+            continue
+        if name not in places and place < len(slots) and schema.inputs[place].name not in given:
+            name = schema.inputs[place].name  # another name for the same input
+        if name in places and places[name] < len(slots):
+            slots[places[name]] = value
+        else:
+            _as_attribute(schema, opset, name, value, made)
+    _split(schema, given, attributes, outputs)
+    for name, value in attributes.items():
+        if name in schema.attributes:
+            made[name] = value
+        elif not _is_default(latest, name, value):
+            raise BuildError(_later(schema, opset, name))
+    if schema.name == "Resize" and opset < _FREE_SCALES:
+        slots = [np.zeros(0, np.float32) if value is None and place else value for place, value in enumerate(slots)]
+        slots = slots if given.get("sizes") is not None else slots[: places["sizes"]]
+    slots += rest
+    while slots and slots[-1] is None:
+        slots.pop()
+    _from_the_front(schema, slots, made)
+    last = len(schema.inputs) - 1
+    return [(value, schema.inputs[min(place, last)]) for place, value in enumerate(slots)], made
+
+
+def _is_variadic(schema: OpSchema) -> bool:
+    return bool(schema.inputs) and schema.inputs[-1].option == "variadic"
+
+
+def _newest_form(
+    schema: OpSchema, inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+    """Inputs by name, those of the variadic one, and attributes."""
+    latest = newest(schema.name, schema.domain) or schema
+    formals = latest.inputs
+    fixed = len(formals) - _is_variadic(latest)
+    if len(inputs) > len(formals) and fixed == len(formals):
+        names = ", ".join(formal.name for formal in formals)
+        raise BuildError(f"{schema.name} takes {len(formals)} inputs ({names}), and {len(inputs)} are given")
+    given = {formals[place].name: value for place, value in enumerate(inputs[:fixed])}
+    attributes: dict[str, Any] = {}
+    by_name = {formal.name: formal.name for formal in formals[:fixed]}
+    for old, formal in zip(schema.inputs, formals[:fixed], strict=False):
+        by_name.setdefault(old.name, formal.name)
+    for name, value in named.items():
+        if value is None:
+            continue
+        new = by_name.get(_RENAMED.get((schema.name, name), name))
+        if new is not None and given.get(new) is not None:
+            raise BuildError(f"{schema.name}: input {new!r} is given twice, by its place and by its name")
+        if new is not None:
+            given[new] = value
+        elif name in latest.attributes or name in schema.attributes:
+            attributes[name] = value
+        else:
+            known = sorted({*by_name, *latest.attributes})
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
+            raise BuildError(f"{schema.name} has no input or attribute {name!r}; {hint}")
+    return given, list(inputs[fixed:]), attributes
+
+
+def constant_of(value: Any) -> Any:
+    """The elements of a small constant, or of numbers; None for what is computed."""
+    return value.array() if isinstance(value, Value) else array_of(value)
+
+
+def _as_attribute(schema: OpSchema, opset: int, name: str, value: Any, made: dict[str, Any]) -> None:
+    """What this version has as an attribute, or lacks."""
+    attribute = _FORMERLY.get((schema.name, name), name)
+    array = constant_of(value)
+    if attribute in schema.attributes:
+        if array is None:
+            raise BuildError(
+                f"{schema.name}: {name!r} is an attribute at opset {opset}, and must be a constant; {_convert}"
+            )
+        found = array.tolist()
+        is_one = isinstance(found, list) and len(found) == 1 and attribute in ("k", "value", "ratio", "min", "max")
+        if found != []:
+            made[attribute] = found[0] if is_one else found
+    elif array is None or not array.size or not (array == _ALL_THE_SAME.get((schema.name, name))).all():
+        raise BuildError(_later(schema, opset, name))
+
+
+_convert = "convert the model (ps.version_converter.convert_version), or leave it out"
+
+
+def _later(schema: OpSchema, opset: int, name: str) -> str:
+    first = next(
+        version
+        for version in operators.versions(schema.name, schema.domain)
+        if version > schema.since_version and _has(schema, version, name)
+    )
+    return f"{schema.name} has no {name!r} at opset {opset}, but from {first} on; {_convert}"
+
+
+def _has(schema: OpSchema, version: int, name: str) -> bool:
+    later = operators.schema(schema.name, version, schema.domain)
+    return later is not None and (name in later.attributes or any(formal.name == name for formal in later.inputs))
+
+
+def _is_default(schema: OpSchema, name: str, value: Any) -> bool:
+    row = schema.attributes.get(name)
+    default: Any = None if row is None else row.default
+    default = default.decode() if isinstance(default, bytes) else default
+    value = value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
+    return bool(default == value)
+
+
+def _along_last_axis(schema: OpSchema, given: Mapping[str, Any], attributes: dict[str, Any]) -> bool:
+    data = given.get("input")
+    rank = data.rank if isinstance(data, Value) else None
+    if schema.name not in LAST_AXIS or not rank or attributes.get("axis", -1) not in (-1, rank - 1):
+        return False
+    attributes["axis"] = rank - 1
+    return True
+
+
+def _split(schema: OpSchema, given: Mapping[str, Any], attributes: dict[str, Any], outputs: int | None) -> None:
+    """The number of parts, which is an attribute from opset 18 on."""
+    if schema.name != "Split" or given.get("split") is not None:
+        return
+    if "num_outputs" in schema.attributes:
+        if outputs is not None:
+            attributes.setdefault("num_outputs", outputs)
+        return
+    count, data = attributes.pop("num_outputs", None), given.get("input")
+    size = data.dim(attributes.get("axis", 0)) if isinstance(data, Value) else None
+    if count and not (isinstance(size, int) and size % count == 0):
+        raise BuildError(f"Split: {size} is not known to have {count} equal parts; give their sizes as split=")
+
+
+def _from_the_front(schema: OpSchema, slots: Sequence[Any], attributes: dict[str, Any]) -> None:
+    """Count negative axes from the front, where older versions take no others and the rank is known."""
+    data = slots[0] if slots else None
+    if schema.domain or schema.since_version >= NEGATIVE_AXES or not isinstance(data, Value) or data.rank is None:
+        return
+    for name in ("axis", "axes"):
+        found = attributes.get(name)
+        items = list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
+        if all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
+            continue
+        rank = data.rank + (len(items) if schema.name == "Unsqueeze" else 0)
+        counted = [item % rank if rank else item for item in items]
+        attributes[name] = counted if isinstance(found, (list, tuple)) else counted[0]
