@@ -23,7 +23,7 @@ from proto_schema.calibration.ranges import Range, collected
 from proto_schema.calibration.running import Runner
 from proto_schema.calibration.samples import Array, Given, Samples
 from proto_schema.dtypes import element_count
-from proto_schema.ir import Model, Node, Value, from_message
+from proto_schema.ir import Builder, Model, Node, Value, from_message
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import STANDARD
@@ -155,8 +155,9 @@ class _Rewriting:
         self.outputs = set(self.graph.outputs)
         self.scales: dict[Value, tuple[Floats, Floats]] = {}
         self.entries: list[CalibratedTensor] = []
-        self._first: list[Node] = []
-        self._pairs: dict[Value, tuple[Node, Node]] = {}
+        self._builder = Builder(model.graph, model.opsets)
+        self._constants = self._builder.after(None)
+        self._behind: dict[Node | None, Builder] = {}  # what makes a value, and who writes behind it
         self._parameters: dict[Value, tuple[Value, Value]] = {}
 
     def run(self) -> tuple[ModelProto, list[CalibratedTensor]]:
@@ -179,7 +180,6 @@ class _Rewriting:
             self._bias(bias)
         for node in places.fused:
             self._fuse(node)
-        self._insert()
         return self.model.to_message(), self.entries
 
     # -- numbers
@@ -237,15 +237,14 @@ class _Rewriting:
         else:
             named = new_name(f"{name}_dequantized")
             uses = [use for use in value.uses if isinstance(use[0], Node) and use[0].graph is self.graph]
-        codes = Value(new_name(f"{name}_quantized"))
-        made = Value(named)
+        if value.producer not in self._behind:
+            self._behind[value.producer] = self._builder.after(value.producer)
+        write, coded = self._behind[value.producer], new_name(f"{name}_quantized")
+        codes = write.QuantizeLinear(value, scale, zero, outputs=[coded], name=new_name(f"{name}_quantize"))
+        made = write.DequantizeLinear(codes, scale, zero, outputs=[named], name=new_name(f"{name}_dequantize"))
         if value in self.outputs:
             made.declared, value.declared = value.declared, None
         value.replace_uses(made, uses)
-        self._pairs[value] = (
-            Node("QuantizeLinear", [value, scale, zero], outputs=[codes], name=new_name(f"{name}_quantize")),
-            Node("DequantizeLinear", [codes, scale, zero], outputs=[made], name=new_name(f"{name}_dequantize")),
-        )
         scales, zeros = self.scales[self.places.owner(value)]
         ends = (None, None) if numbers is None else (float(numbers.low), float(numbers.high))
         self.entries.append(
@@ -288,8 +287,8 @@ class _Rewriting:
 
     def _dequantized(self, inputs: Sequence[Value], name: str, attributes: dict[str, Any]) -> Value:
         """What a node at the beginning of the graph makes of codes."""
-        self._first.append(Node("DequantizeLinear", inputs, attributes, name=self.model.new_name(name)))
-        return self._first[-1].output
+        made: Value = self._constants.DequantizeLinear(*inputs, name=self.model.new_name(name), **attributes)
+        return made
 
     def _bias(self, bias: Bias) -> None:
         found = self._bias_scales(bias)
@@ -330,19 +329,5 @@ class _Rewriting:
         """What the node reads stands for what it made, which is cut by the range of the integers."""
         value = node.inputs[0]
         assert value is not None  # or it would not be marked
-        if node.output in self._pairs:
-            self._pairs[value] = self._pairs.pop(node.output)
         value.stand_for(node.output)
         self.graph.nodes.remove(node)
-
-    def _insert(self) -> None:
-        """The new nodes come to their places: at the beginning, and behind what makes the values that they read."""
-        nodes, last = self.graph.nodes, None
-        pairs = [pair for value in self.graph.inputs for pair in self._pairs.get(value, ())]
-        for node in (*self._first, *pairs):
-            last = nodes.insert_after(last, node)
-        for node in list(nodes):
-            last = node
-            for value in node.outputs:
-                for made in self._pairs.get(value, ()) if value is not None else ():
-                    last = nodes.insert_after(last, made)

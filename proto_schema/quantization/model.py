@@ -19,8 +19,8 @@ from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES
-from proto_schema.ir import Graph, Node, Value
-from proto_schema.onnx import ModelProto, NodeProto, TensorProto
+from proto_schema.ir import Builder, Graph, Node, Value
+from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, message_of
 from proto_schema.quantization.chosen import Chosen, chosen
@@ -117,7 +117,8 @@ class Rewriting:
         self.scheme = scheme
         self.target = target
         self.opset = next((version or 1 for domain, version in model.opsets.items() if domain in STANDARD), 1)
-        self._first: dict[Graph, Node] = {}  # the last of the new nodes at the beginning of a graph
+        self._builder = Builder(model.graph, model.opsets)
+        self._first: dict[Graph, Builder] = {}  # which write at the beginning of a graph
         self._experts: dict[Node, dict[int, list[Value]]] = {}  # by node and place: codes, scales, zero points
         self._since = 0
 
@@ -323,9 +324,10 @@ class Rewriting:
     ) -> Value:
         """What a new node makes at the beginning of the graph in which the weight's floats are made."""
         graph = weight.home or self.model.graph
-        node = Node(op_type, inputs, attributes, name=self.model.new_name(name))
-        self._first[graph] = graph.nodes.insert_after(self._first.get(graph), node)
-        return node.output
+        if graph not in self._first:
+            self._first[graph] = Builder(graph, self.model.opsets).after(None)
+        made: Value = self._first[graph].op(op_type, *inputs, name=self.model.new_name(name), **attributes)
+        return made
 
     def _scaled_scales(self, weight: Weight, made: Quantized | Kept, scales: Value) -> Value:
         """The value that E4M3 scales have over the scale of the whole tensor."""
@@ -350,7 +352,7 @@ class Rewriting:
             attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": layout.block}
             for use in weight.uses:
                 inputs = [values[0], use.node.input(1), *values[1:]]
-                self._replace(use, self._like(use.node, "GatherBlockQuantized", inputs, attributes))
+                self._replace(use, self._runtime(use.node, "GatherBlockQuantized", inputs, attributes, use.node.name))
             self.model.graph.remove_initializer(weight.value)
             return
         rows, blocks = layout.rows, layout.blocks
@@ -367,42 +369,28 @@ class Rewriting:
             self._replace(use, self._bits_product(use.node, values, attributes))
         self.model.graph.remove_initializer(weight.value)
 
-    def _bits_product(self, node: Node, values: Sequence[Value], attributes: Mapping[str, int]) -> Node:
+    def _bits_product(self, node: Node, values: Sequence[Value], attributes: Mapping[str, int]) -> Value:
         """The product in its new form, or the sum of that with what a `Gemm` adds."""
         bias = node.input(2) if node.op_type == "Gemm" else None
-        made = self._like(node, "MatMulNBits", [node.input(0), *values], attributes)
         if bias is None:
-            return made
-        made.output.name = self.model.new_name(f"{node.output.name}_product")
-        if node.name:
-            made.name = self.model.new_name(f"{node.name}_product")
-        return self._like(node, "Add", [made.output, bias], {}, domain="")
+            return self._runtime(node, "MatMulNBits", [node.input(0), *values], attributes, node.name)
+        wanted = self.model.new_name(f"{node.output.name}_product")
+        name = self.model.new_name(f"{node.name}_product") if node.name else ""
+        product = self._runtime(node, "MatMulNBits", [node.input(0), *values], attributes, name)
+        product.name = wanted
+        made: Value = self._builder.instead_of(node).Add(product, bias, name=node.name)
+        return made
 
-    def _like(
-        self,
-        node: Node,
-        op_type: str,
-        inputs: Sequence[Value | None],
-        attributes: Mapping[str, Any],
-        domain: str = MICROSOFT,
-    ) -> Node:
-        """A new node in front of another one, with that one's name and what the file says of it."""
-        made = Node(op_type, inputs, attributes, domain=domain, name=node.name)
-        if node.message is not None:
-            said = node.message
-            made.message = NodeProto(doc_string=said.doc_string or None, metadata_props=said.metadata_props)
-        return self._graph_of(node).nodes.insert(node, made)
+    def _runtime(
+        self, node: Node, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any], name: str
+    ) -> Value:
+        """What an operator of ONNX Runtime makes in front of another node, with what the file says of that."""
+        made: Value = self._builder.instead_of(node).op(op_type, *inputs, domain=MICROSOFT, name=name, **attributes)
+        return made
 
-    def _graph_of(self, node: Node) -> Graph:
-        assert node.graph is not None  # the uses of weights are nodes of graphs
-        return node.graph
-
-    def _replace(self, use: Use, made: Node) -> None:
-        """Let a new node do the work of one that reads a weight; what is between the two goes if nothing reads it."""
-        for mine, other in zip(made.outputs, use.node.outputs, strict=False):
-            if mine is not None and other is not None:
-                mine.stand_for(other)
-        self._graph_of(use.node).nodes.remove(use.node)
+    def _replace(self, use: Use, made: Value) -> None:
+        """Let a value stand for what reads a weight; what is between the two goes if nothing reads it."""
+        self._builder.replace(use.node, made)
         self._drop_between(use)
 
     @staticmethod
@@ -439,16 +427,14 @@ class Rewriting:
                     self._drop_between(one.uses[0])
                     self.model.graph.remove_initializer(one.value)
 
-    def _coded_experts(self, node: Node, codes: Sequence[Sequence[Value]], count: int, block: int) -> Node:
+    def _coded_experts(self, node: Node, codes: Sequence[Sequence[Value]], count: int, block: int) -> Value:
         weights = None
         if router_weights(message_of(node), count):
             wanted = self.model.new_name(f"{node.output.name}_router_weights")
             name = self.model.new_name(f"{node.name or 'MoE'}_router_weights")
-            router = Node("Softmax", [node.input(1)], {"axis": 1}, name=name)
-            weights = self._graph_of(node).nodes.insert(node, router).output
-            weights.name = wanted
+            weights = self._builder.before(node).Softmax(node.input(1), axis=1, name=name, outputs=[wanted])
         attributes = {**node.attributes, **attributes_of(block, self.scheme)}
-        return self._like(node, "QMoE", inputs_of(node, codes, weights), attributes)
+        return self._runtime(node, "QMoE", inputs_of(node, codes, weights), attributes, node.name)
 
     def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> Value:
         self._since = max(self._since, DTYPES[dtype].since)
