@@ -141,7 +141,8 @@ ROOMS = {
         "proto_schema/{compose,inliner,utils}",
         "proto_schema/bundled",
     ),
-    "ir": _room("proto_schema/ir/*", "proto_schema/{ir,simplification}", "proto_schema/bundled"),
+    "ir": _room("proto_schema/ir/*", "proto_schema/{ir,ir_builder,simplification}", "proto_schema/bundled"),
+    "rewrite": _room("proto_schema/rewrite/*", "proto_schema/{rewrite,random_inputs}", "proto_schema/simplification"),
     "simplification": _room(
         "proto_schema/simplification/*",
         "proto_schema/{simplification,negative_sizes} cli/run_and_simplify",

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from proto_schema.ir.builder import Builder
 from proto_schema.ir.calls import BuildError
+from proto_schema.ir.changes import Changes
 from proto_schema.ir.functions import Function
 from proto_schema.ir.graph import Annotation, Attributes, Graph, Node, Nodes, Use, User, Value
 from proto_schema.ir.model import Model, from_message
@@ -26,6 +27,7 @@ __all__ = [
     "Attributes",
     "BuildError",
     "Builder",
+    "Changes",
     "Function",
     "Graph",
     "Model",

@@ -205,18 +205,20 @@ class Builder:
         return node.output
 
     def replace(self, node: Node, *values: Value) -> None:
-        """Let values stand for what a node makes, which goes. What names an output of the graph stays its name."""
+        """Let values stand for what a node makes, which goes."""
         for mine, other in zip(values, node.outputs, strict=False):
-            if other is None:
-                continue
-            if other.is_output and not _can_be(mine, other):
-                made = self._at(node.graph, before=node).op("Identity", mine)
-                made.stand_for(other)
-            elif other.is_output or not (mine.name or mine.tensor):
-                mine.stand_for(other)
-            else:
-                other.replace_uses(mine)
+            if other is not None:
+                self._at(node.graph, before=node).stand_in(mine, other)
         (node.graph or self.graph).nodes.remove(node)
+
+    def stand_in(self, value: Value, other: Value) -> None:
+        """Let a value be read instead of another one. The name of an output of the graph stays its name."""
+        if other.is_output and not can_take_name(value, other):
+            self.Identity(value).stand_for(other)
+        elif other.is_output or not (value.name or value.tensor):
+            value.stand_for(other)
+        else:
+            other.replace_uses(value)
 
     # -- parts of a node
 
@@ -350,7 +352,7 @@ def _root(graph: Graph) -> Graph:
     return graph
 
 
-def _can_be(value: Value, output: Value) -> bool:
+def can_take_name(value: Value, output: Value) -> bool:
     """Whether a value can take the name of an output of its graph."""
     return value.producer is not None and not value.is_output and value.graph is output.graph
 

@@ -50,7 +50,7 @@ NEGATIVE_AXES = 11
 _FREE_SCALES = 13
 """Before, Resize has an empty tensor for scales that are left out."""
 _RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
-_FORMERLY = {(op_type, new): old for (op_type, old), new in _RENAMED.items()}
+FORMERLY = {(op_type, new): old for (op_type, old), new in _RENAMED.items()}
 _ALL_THE_SAME = {("Slice", "steps"): 1, ("Dropout", "training_mode"): False}  # as if the input were left out
 
 
@@ -89,7 +89,7 @@ def bind(
     schema: OpSchema, opset: int, inputs: Sequence[Any], named: Mapping[str, Any], outputs: int | None
 ) -> tuple[Bound, dict[str, Any]]:
     """Inputs in order with their formals, and attributes, as this version has them. Raises BuildError."""
-    given, rest, attributes = _newest_form(schema, inputs, named)
+    given, rest, attributes = newest_form(schema, inputs, named)
     latest = newest(schema.name, schema.domain) or schema
     if not means_today(schema, opset) and not _along_last_axis(schema, given, attributes):
         raise BuildError(
@@ -130,7 +130,7 @@ def _is_variadic(schema: OpSchema) -> bool:
     return bool(schema.inputs) and schema.inputs[-1].option == "variadic"
 
 
-def _newest_form(
+def newest_form(
     schema: OpSchema, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
     """Inputs by name, those of the variadic one, and attributes."""
@@ -170,7 +170,7 @@ def constant_of(value: Any) -> Any:
 
 def _as_attribute(schema: OpSchema, opset: int, name: str, value: Any, made: dict[str, Any]) -> None:
     """What this version has as an attribute, or lacks."""
-    attribute = _FORMERLY.get((schema.name, name), name)
+    attribute = FORMERLY.get((schema.name, name), name)
     array = constant_of(value)
     if attribute in schema.attributes:
         if array is None:

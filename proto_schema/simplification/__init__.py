@@ -15,7 +15,7 @@ the type that it had.
 
 from __future__ import annotations
 
+from proto_schema.rewrite.proof import ProofError
 from proto_schema.simplification.engine import FOLDED_BYTES, Simplified, simplified, simplify
-from proto_schema.simplification.proof import ProofError
 
 __all__ = ["FOLDED_BYTES", "ProofError", "Simplified", "simplified", "simplify"]

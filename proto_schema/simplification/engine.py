@@ -18,11 +18,11 @@ from proto_schema.graphs.order import check_order
 from proto_schema.ir import Graph, Node, Value, from_message
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import ModelProto
+from proto_schema.rewrite.proof import proven
 from proto_schema.simplification.branches import spliced
 from proto_schema.simplification.folding import RANDOM, folded
 from proto_schema.simplification.known import Known
 from proto_schema.simplification.merging import merged
-from proto_schema.simplification.proof import proven
 from proto_schema.simplification.rewrites import REWRITES
 
 FOLDED_BYTES = 1 << 20

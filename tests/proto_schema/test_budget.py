@@ -25,7 +25,7 @@ from proto_schema.compute import regex
 from proto_schema.numpy_helper import from_array
 from proto_schema.quantization import quantize
 from proto_schema.reference import BudgetError, EvaluationError, ReferenceEvaluator, op_run
-from proto_schema.simplification.proof import ProofError
+from proto_schema.rewrite.proof import ProofError
 
 SMALL = Budget(32 << 20, 200_000_000)
 

@@ -8,7 +8,7 @@ import proto_schema as ps
 from proto_schema.parser import parse_model
 from proto_schema.reference import ReferenceEvaluator
 from proto_schema.reference.inputs import TRIED, allowed_shapes
-from proto_schema.simplification.proof import ProofError, random_inputs
+from proto_schema.rewrite.proof import ProofError, random_inputs
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]>\n'
 

@@ -280,7 +280,7 @@ def test_row(name: str, text: str, left: list[str]) -> None:
     assert given.SerializeToString() == before
     ps.checker.check_model(made)
     if "random" not in name and "training" not in name and " with a 0" not in name:
-        from proto_schema.simplification.proof import proven
+        from proto_schema.rewrite.proof import proven
 
         proven(given, made, 2)
 
@@ -501,7 +501,7 @@ def test_a_wrong_rewrite_is_found_by_the_proof(monkeypatch: pytest.MonkeyPatch) 
     wrong = {**rewrites.REWRITES, "Exp": lambda known, node: node.input(0)}
     monkeypatch.setattr(engine, "REWRITES", wrong)
     assert operators(ps.simplify(model(text))) == ["Neg"]
-    with pytest.raises(ProofError, match="output 'y' of the simplified model differs on inputs 0; please report it"):
+    with pytest.raises(ProofError, match="output 'y' of the changed model differs on inputs 0; please report it"):
         ps.simplify(model(text), prove=1)
     with pytest.raises(ProofError, match="nothing is proven: the input 'x' is missing"):
         ps.simplify(model(text), prove=[{}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ _DRAWN = 8  # bytes of a random number
 
 
 class ProofError(ValueError):
-    """The simplified model computes something else, or the two could not be run."""
+    """The changed model computes something else, or the two could not be run."""
 
 
 def proven(
@@ -30,22 +30,43 @@ def proven(
 
     `budget` is for each run of a model, and for the random numbers of its inputs (default: that of the evaluator).
     """
+    found = difference(before, after, feeds_of(before, given, budget), budget)
+    if found:
+        raise ProofError(f"{found}; please report it, and leave the model as it is")
+
+
+def feeds_of(
+    model: ModelProto, given: int | Sequence[Mapping[str, Any]], budget: BudgetLike = None
+) -> list[Mapping[str, Any]]:
+    """Inputs to run a model on: so many random ones, or those that are given. Raises ProofError."""
+    from proto_schema.reference import EvaluationError, UnsupportedOperatorError
+
+    try:
+        return list(random_inputs(model, given, budget=budget)) if isinstance(given, int) else list(given)
+    except (EvaluationError, UnsupportedOperatorError) as error:
+        raise ProofError(_NOT_RUN.format(error)) from error
+
+
+def difference(
+    before: ModelProto, after: ModelProto, feeds: Iterable[Mapping[str, Any]], budget: BudgetLike = None
+) -> str:
+    """Where results of the models are further apart than rounding; "" where they are not. Raises ProofError."""
     from proto_schema.reference import EvaluationError, ReferenceEvaluator, UnsupportedOperatorError
 
     try:
-        feeds = random_inputs(before, given, budget=budget) if isinstance(given, int) else given
         first, second = ReferenceEvaluator(before, budget=budget), ReferenceEvaluator(after, budget=budget)
         for place, feed in enumerate(feeds):
             for name, mine, theirs in zip(
                 first.output_names, second.run(None, feed), first.run(None, feed), strict=True
             ):
                 if not _equal(mine, theirs):
-                    raise ProofError(
-                        f"output {name!r} of the simplified model differs on inputs {place}; please report it, and "
-                        "leave the model as it is"
-                    )
+                    return f"output {name!r} of the changed model differs on inputs {place}"
     except (EvaluationError, UnsupportedOperatorError) as error:
-        raise ProofError(f"the models cannot be run on these inputs, so nothing is proven: {error}") from error
+        raise ProofError(_NOT_RUN.format(error)) from error
+    return ""
+
+
+_NOT_RUN = "the models cannot be run on these inputs, so nothing is proven: {}"
 
 
 def _equal(mine: Any, theirs: Any) -> bool:
