@@ -143,6 +143,7 @@ ROOMS = {
     ),
     "ir": _room("proto_schema/ir/*", "proto_schema/{ir,ir_builder,simplification}", "proto_schema/bundled"),
     "rewrite": _room("proto_schema/rewrite/*", "proto_schema/{rewrite,random_inputs}", "proto_schema/simplification"),
+    "passes": _room("proto_schema/passes/*", "proto_schema/{passes,simplification}"),
     "simplification": _room(
         "proto_schema/simplification/*",
         "proto_schema/{simplification,negative_sizes} cli/run_and_simplify",

@@ -152,8 +152,8 @@ def _applied(work: Model, rules: Sequence[Rule]) -> Counter[str]:
                     counts[found.name] += 1
                     if counts.total() > most:
                         raise RewriteError(
-                            f"rule {found.name!r} still changes the model after {most} changes: its replacement has its "
-                            "pattern in it, or that of a rule that undoes it; give it a condition"
+                            f"rule {found.name!r} still changes the model after {most} changes: its replacement has "
+                            "its pattern in it, or that of a rule that undoes it; give it a condition"
                         )
     return counts
 

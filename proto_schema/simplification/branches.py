@@ -47,6 +47,6 @@ def _inline(known: Known, node: Node, branch: Graph) -> None:
         if result is None:
             continue
         shared = value not in own or asked[value] > 1  # which several names stand for
-        made = graph.nodes.insert(node, Node("Identity", [value])).output if shared else value
+        made = known.builder.before(node).Identity(value) if shared else value
         made.stand_for(result)
     graph.nodes.remove(node)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from proto_schema import operators
 from proto_schema.budget import FOLDING, BudgetLike, budget_of
 from proto_schema.collection import paused_collection
-from proto_schema.graphs.names import as_text
 from proto_schema.graphs.order import check_order
-from proto_schema.ir import Graph, Node, Value, from_message
+from proto_schema.ir import Builder, Model, Node, Value, from_message
+from proto_schema.ir.opened import message_of
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import ModelProto
 from proto_schema.rewrite.proof import proven
 from proto_schema.simplification.branches import spliced
+from proto_schema.simplification.equal import Equal
 from proto_schema.simplification.folding import RANDOM, folded
 from proto_schema.simplification.known import Known
 from proto_schema.simplification.merging import merged
 from proto_schema.simplification.rewrites import REWRITES
+from proto_schema.simplification.unused import remove_unused
 
 FOLDED_BYTES = 1 << 20
 _TENSORS_ALONE = 4  # the IR version since which a tensor of the file need not be an input, too
@@ -66,82 +67,89 @@ def simplified(
     budget: BudgetLike = None,
 ) -> Simplified:
     """The same, with the counts of what was done."""
-    if isinstance(model, (str, os.PathLike)):
-        from proto_schema.files import load
-
-        given = load(model)
-    else:
-        given = model if isinstance(model, ModelProto) else ModelProto.FromString(model)
-    if fold_bytes < 0:
-        raise ValueError(f"fold_bytes={fold_bytes} must be 0 or more")
+    given = message_of(model)
     if given.graph is not None:
         check_order(given.graph)
-    done: Counter[str] = Counter()
-    work, spent = from_message(given), budget_of(budget, max(FOLDING, 64 * fold_bytes)).fresh()
-    held = set(work.graph.initializers)
-    with paused_collection():
-        for _ in range(_ROUNDS):
-            before = done.total()
-            known = Known(work, fold_bytes, spent)
-            branches = spliced(known)
-            if branches:  # what is known of the graph is found anew
-                done["branches"] += branches
-                continue
-            _Round(known, done).run()
-            if done.total() == before:
-                break
-        if (given.ir_version or 0) < _TENSORS_ALONE:
-            _make_nodes(work.graph, [value for value in work.graph.initializers if value not in held])
+    work = from_message(given)
+    done = reduced(work, fold_bytes=fold_bytes, budget=budget)
     made = work.to_message()
     if prove:
         proven(given, made, prove, budget)
-    return Simplified(made, dict(done))
+    return Simplified(made, done)
 
 
-def _make_nodes(graph: Graph, constants: Sequence[Value]) -> None:
+STEPS = frozenset({"branches", "fold", "rewrite", "merge", "equal", "unused"})
+
+
+def reduced(
+    model: Model, steps: Set[str] = STEPS, *, fold_bytes: int = FOLDED_BYTES, budget: BudgetLike = None
+) -> dict[str, int]:
+    """Change a model in place by these steps until they change nothing; how often each thing was done."""
+    if fold_bytes < 0:
+        raise ValueError(f"fold_bytes={fold_bytes} must be 0 or more")
+    done: Counter[str] = Counter()
+    spent = budget_of(budget, max(FOLDING, 64 * fold_bytes)).fresh()
+    held = set(model.graph.initializers)
+    with paused_collection():
+        for _ in range(_ROUNDS):
+            before = done.total()
+            known = Known(model, fold_bytes, spent)
+            branches = spliced(known) if "branches" in steps else 0
+            if branches:  # what is known of the graph is found anew
+                done["branches"] += branches
+                continue
+            _Round(known, done, steps).run()
+            if done.total() == before:
+                break
+        if (model.message.ir_version or 0) < _TENSORS_ALONE:
+            _make_nodes(model, [value for value in model.graph.initializers if value not in held])
+    return dict(done)
+
+
+def _make_nodes(model: Model, constants: Sequence[Value]) -> None:
     """Constant nodes, before all others, instead of tensors of the file."""
-    first = next(iter(graph.nodes), None)
+    graph = model.graph
+    write = Builder(graph, model.opsets).after(None)
     for value in constants:
-        made = graph.nodes.insert(first, Node("Constant", attributes={"value": value.tensor}))
-        made.output.stand_for(value)
+        write.Constant(value=value.tensor).stand_for(value)
         graph.remove_initializer(value)
 
 
 class _Round:
     """One walk over the nodes, from the first to the last, and what it leaves behind."""
 
-    def __init__(self, known: Known, done: Counter[str]) -> None:
+    def __init__(self, known: Known, done: Counter[str], steps: Set[str]) -> None:
         self.known = known
         self.graph = known.graph
         self.done = done
-        self.seen: dict[Hashable, Node] = {}
+        self.steps = steps
+        self.equal = Equal(known)
 
     def run(self) -> None:
         for node in self.graph.nodes:
             self._visit(node)
-        self._without_unused()
+        if "unused" in self.steps:
+            self.done["unused"] += remove_unused(self.graph)
 
     def _visit(self, node: Node) -> None:
-        known = self.known
+        known, steps = self.known, self.steps
         if not known.fits(node):
             return
-        results = folded(known, node)
-        if results is None:
-            results = self._known_content(node)
-        if (results is not None and self._made_constant(node, results)) or self._rewritten(node):
+        if "fold" in steps:
+            results = folded(known, node)
+            if results is None:
+                results = self._known_content(node)
+            if results is not None and self._made_constant(node, results):
+                return
+        if "rewrite" in steps and self._rewritten(node):
             return
-        made = merged(known, node)
+        made = merged(known, node) if "merge" in steps else None
         if made is not None:
             self.done["merged"] += 1
             self._stand_for(made.output, node)
             node = made
-        first = self._equal(node)
-        if first is not None:
+        if "equal" in steps and self.equal.merged(node):
             self.done["equal"] += 1
-            for mine, other in zip(node.outputs, first.outputs, strict=True):
-                if mine is not None and other is not None:
-                    mine.replace_uses(other)
-            self.graph.nodes.remove(node)
 
     def _stand_for(self, value: Value, node: Node) -> None:
         """Let a value be the result of a node, which goes."""
@@ -170,7 +178,7 @@ class _Round:
         for value, array in results.items():
             tensor = from_array(np.ascontiguousarray(array).reshape(array.shape), value.name)
             if value in known.outputs:
-                made = graph.nodes.insert(node, Node("Constant", attributes={"value": tensor}, name=node.name)).output
+                made = known.builder.before(node).Constant(value=tensor, name=node.name)
                 made.stand_for(value)
                 known.outputs.add(made)
             else:
@@ -201,35 +209,3 @@ class _Round:
         elif found:
             self.done["cancelled"] += 1
         return bool(found)
-
-    def _equal(self, node: Node) -> Node | None:
-        """An earlier node that computes the same."""
-        if node.domain or node.op_type in RANDOM or node.bodies or not all(node.outputs):
-            return None
-        if not self.known.outputs.isdisjoint(node.outputs) or operators.schema(node.op_type, self.known.opset) is None:
-            return None
-        if any(row.ref_attr_name for row in node.attributes.messages()):
-            return None
-        key = _key(node)
-        first = self.seen.setdefault(key, node)
-        if first is not node and (first.graph is None or _key(first) != key):  # it went, or is another one now
-            first = self.seen[key] = node
-        return None if first is node else first
-
-    def _without_unused(self) -> None:
-        graph = self.graph
-        for node in reversed(graph.nodes):
-            if not any(value is not None and value.uses for value in node.outputs):
-                self.done["unused"] += 1
-                graph.nodes.remove(node)
-        kept = {value for annotation in graph.annotations for value in annotation.parameters.values()}
-        for value in list(graph.initializers):
-            if not value.uses and not value.is_input and value not in kept:
-                graph.remove_initializer(value)
-
-
-def _key(node: Node) -> Hashable:
-    """What nodes that compute the same have in common."""
-    rows = node.attributes.messages()
-    attributes = tuple(sorted((as_text(row.name), row.SerializeToString()) for row in rows))
-    return node.op_type, node.inputs, len(node.outputs), attributes

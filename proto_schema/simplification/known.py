@@ -14,7 +14,7 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.errors import UnreadableDataError
 from proto_schema.inference.site import misform
 from proto_schema.inference.types import Tensor
-from proto_schema.ir import Model, Node, Value
+from proto_schema.ir import Builder, Model, Node, Value
 
 Array = Any
 PLAIN = frozenset(code for code, row in DTYPES.items() if row.native)
@@ -29,6 +29,7 @@ class Known:
         model.infer()
         self.model = model
         self.graph = model.graph
+        self.builder = Builder(model.graph, model.opsets)
         self.limit = limit
         self.budget = budget
         self.opsets = {operators.canonical(domain): version for domain, version in model.opsets.items()}
