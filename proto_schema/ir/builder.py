@@ -115,7 +115,8 @@ class Builder:
     ) -> Builder:
         if graph is None:
             raise ValueError(f"{before or last!r} is in no graph, so nothing can be written beside it")
-        made = copy.copy(self)
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made.graph, made._before, made._last, made._follows, made._origin = graph, before, last, follows, origin
         return made
 

@@ -12,11 +12,10 @@ from proto_schema.budget import BudgetLike
 from proto_schema.inference.types import Tensor, known_shape
 from proto_schema.ir import Builder, BuildError, Changes, Function, Graph, Model, Node, Value, from_message
 from proto_schema.ir.builder import can_take_name
-from proto_schema.ir.elements import READ_AT_MOST
 from proto_schema.ir.opened import opened
 from proto_schema.onnx import ModelProto
 from proto_schema.operators import canonical
-from proto_schema.rewrite.matching import Match, Matcher
+from proto_schema.rewrite.matching import Match, Matcher, Read, small_constant
 from proto_schema.rewrite.pattern import Pattern, RewriteError
 from proto_schema.rewrite.proof import ProofError, difference, feeds_of
 
@@ -26,10 +25,13 @@ _FOR_A_NODE = 20  # changes, at most
 class Rule:
     """A pattern, what replaces it, and a condition; made by `rule`."""
 
-    __slots__ = ("_condition", "_replacement", "name", "pattern")
+    __slots__ = ("_condition", "_replacement", "name", "pattern", "shared")
 
-    def __init__(self, pattern: Pattern, replacement: Callable[..., Any], condition: Any, name: str) -> None:
+    def __init__(
+        self, pattern: Pattern, replacement: Callable[..., Any], condition: Any, name: str, shared: bool
+    ) -> None:
         self.pattern = pattern
+        self.shared = shared
         self.name = name
         known = {item.name for item in pattern.parameters} | {"match"}
         self._replacement = _Function(replacement, known, name, skipped=1)
@@ -73,18 +75,20 @@ def rule(
     condition: Callable[..., Any] | None = None,
     *,
     name: str = "",
+    shared: bool = False,
 ) -> Rule:
     """A rule: what `pattern(op, x, ...)` writes becomes what `replacement(op, x, ...)` writes.
 
     Both are functions over the operators, in their newest form; a replacement may also return a parameter or a number.
     `condition(x, ...)` gets values by the names of the pattern's parameters, and says whether the rule applies. Both it
-    and the replacement may ask for `match`, too. Where the replacement returns None, nothing is changed.
+    and the replacement may ask for `match`, too. Where the replacement returns None, nothing is changed. A value inside
+    of the pattern that others read forbids a match; with `shared` it stays for these, and so does what makes it.
     Raises RewriteError for a pattern that cannot match and for parameters that it does not have.
     """
     made = Pattern(pattern)
     function = getattr(pattern, "__name__", "")
     known = made.text if function in ("", "pattern", "<lambda>") else function
-    return Rule(made, replacement, condition, name or known)
+    return Rule(made, replacement, condition, name or known, shared)
 
 
 def apply(
@@ -166,11 +170,12 @@ class Rewriter:
         rules: Iterable[Rule],
         opsets: dict[str, int],
         functions: Iterable[tuple[str, str, str]] = (),
-        limit: int = READ_AT_MOST,
+        read: Read = small_constant,
     ) -> None:
+        """`read` gives the elements of small constants, None for other values."""
         self.opsets = opsets
         self.functions = frozenset(functions)
-        self.matcher = Matcher(opsets, limit)
+        self.matcher = Matcher(opsets, read)
         self.written: list[Node] = []  # by the last rule that was applied
         self._rules: dict[tuple[str, str], list[Rule]] = {}
         self._builder: Builder | None = None
@@ -181,7 +186,7 @@ class Rewriter:
     def visit(self, node: Node) -> Rule | None:
         """Apply the first rule that matches with the node as its last one, and return it."""
         for item in self._rules.get((canonical(node.domain), node.op_type), ()):
-            for match in self.matcher.matches(item.pattern, node):
+            for match in self.matcher.matches(item.pattern, node, item.shared):
                 if self.functions and any(map(self._calls_function, match.nodes)):
                     continue
                 if item.allows(match) and self._apply(item, match, node):
@@ -227,7 +232,7 @@ class Rewriter:
         for value, old in zip(values, match.outputs, strict=True):
             _keep_type(value, old)
             op.stand_in(value, old)
-        _remove(match.nodes)
+        _remove(match.nodes, item.shared)
         return True
 
 
@@ -328,7 +333,7 @@ def _keep_type(value: Value, old: Value) -> None:
         value._type = theirs
 
 
-def _remove(nodes: Iterable[Node]) -> None:
+def _remove(nodes: Iterable[Node], shared: bool) -> None:
     """Remove nodes that read one another."""
     left = list(nodes)
     while left:
@@ -338,6 +343,8 @@ def _remove(nodes: Iterable[Node]) -> None:
                 kept.append(node)
             elif node.graph is not None:
                 node.graph.nodes.remove(node)
+        if len(kept) == len(left) and shared:
+            return
         if len(kept) == len(left):
             raise RewriteError(f"{left[0]!r} is still read; this is a mistake in ps.rewrite, please report it")
         left = kept

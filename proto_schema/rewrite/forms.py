@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,12 @@ class Form:
             if default is None or plain(value) != plain(default):
                 return False
         return not self.is_softmax or "axis" in named or self.attribute(node, "axis") == -1
+
+
+@lru_cache(maxsize=512)
+def form_of(op_type: str, domain: str, opset: int) -> Form:
+    """The form of an operator at an opset."""
+    return Form(op_type, domain, opset)
 
 
 def plain(value: Any) -> Any:

@@ -6,8 +6,8 @@ several graphs, and where a node has a body or refers to attributes of the funct
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,15 @@ from proto_schema.ir import Graph, Node, User, Value
 from proto_schema.ir.constants import tensor_of
 from proto_schema.onnx import AttributeProto, TensorProto
 from proto_schema.operators import canonical
-from proto_schema.rewrite.forms import Form, plain
+from proto_schema.rewrite.forms import Form, form_of, plain
 from proto_schema.rewrite.pattern import Call, Made, Parameter, Pattern
+
+Read: TypeAlias = Callable[[Value], Any]
+
+
+def small_constant(value: Value) -> Any:
+    """The elements of a constant of at most 1 MiB; None for other values."""
+    return value.array()
 
 
 class Match:
@@ -26,9 +33,10 @@ class Match:
     `values` has what the parameters stand for by name: values of the graph, attributes, None.
     """
 
-    __slots__ = ("nodes", "outputs", "values")
+    __slots__ = ("_read", "nodes", "outputs", "values")
 
-    def __init__(self, nodes: Sequence[Node], outputs: Sequence[Value], values: Mapping[str, Any]) -> None:
+    def __init__(self, nodes: Sequence[Node], outputs: Sequence[Value], values: Mapping[str, Any], read: Read) -> None:
+        self._read = read
         self.nodes = nodes
         self.outputs = outputs
         self.values = values
@@ -38,28 +46,59 @@ class Match:
         """The first value that is made anew."""
         return self.outputs[0]
 
-
-_State = "tuple[dict[str, Any], dict[Call, Node]]"
+    def array(self, value: Value) -> Any:
+        """The elements of a small constant, None for other values."""
+        return self._read(value)
 
 
 class Matcher:
     """Looks for patterns in a graph whose operators have these versions."""
 
-    def __init__(self, opsets: Mapping[str, int], limit: int) -> None:
-        """Constants of more than `limit` bytes are not compared."""
+    def __init__(self, opsets: Mapping[str, int], read: Read) -> None:
         self.opsets = {canonical(domain): version for domain, version in opsets.items()}
-        self.limit = limit
-        self._forms: dict[tuple[str, str], Form] = {}
+        self.read = read
+        self._forms: dict[Call, Form] = {}
 
-    def matches(self, pattern: Pattern, node: Node) -> Iterator[Match]:
-        """The matches of a pattern whose first anchor is the node."""
-        first, *others = pattern.anchors
-        if node.op_type != first.op_type:
+    def matches(self, pattern: Pattern, node: Node, shared: bool = False) -> Iterator[Match]:
+        """The matches of a pattern whose first anchor is the node. `shared` values inside may be read elsewhere."""
+        first = pattern.anchors[0]
+        if node.op_type != first.op_type or not first.may_be(node):
             return
-        for values, nodes in self._anchored(first, node, {}, {}, others, node.graph):
-            match = _complete(pattern, values, nodes)
+        if pattern.is_one_call:
+            reads = self._form(first).inputs(node)
+            for order in (reads, reads[1::-1]) if first.commutes and len(reads) > 1 else (reads,):
+                match = self._single(pattern, first, node, order)
+                if match is not None:
+                    yield match
+            return
+        for values, nodes in self._anchored(first, node, {}, {}, pattern.anchors[1:], node.graph):
+            match = _complete(pattern, values, nodes, shared, self.read)
             if match is not None:
                 yield match
+
+    def _single(self, pattern: Pattern, call: Call, node: Node, reads: Sequence[Any]) -> Match | None:
+        """The match of a pattern of one call, which most are: the same as below in fewer steps."""
+        form = self._form(call)
+        count = len(call.inputs)
+        if not form.is_known or node.bodies or any(item is not None for item in reads[count:]):
+            return None
+        values: dict[str, Any] = {}
+        for place, spec in enumerate(call.inputs):
+            value = reads[place] if place < len(reads) else None
+            if spec.__class__ is Parameter:
+                if value.__class__ is Value and spec.name not in values:
+                    values[spec.name] = value
+                elif not _bind(spec, value, values, self.read):
+                    return None
+            elif not self._is_constant(spec, value, node):
+                return None
+        if (call.says_more or node.message is None or node.message._attribute or node._attributes) and not _attributes(
+            call, form, node, values
+        ):
+            return None
+        if len(node.outputs) == 1 == len(pattern.results) and node.outputs[0] is not None:
+            return Match((node,), node.outputs, values, self.read)
+        return _complete(pattern, values, {call: node}, False, self.read)
 
     def _anchored(
         self,
@@ -120,7 +159,7 @@ class Matcher:
         while todo:
             spec, value, reader = todo.pop()
             if isinstance(spec, Parameter):
-                if not _bind(spec, value, values, self.limit):
+                if not _bind(spec, value, values, self.read):
                     return
             elif isinstance(spec, Made):
                 node = value.producer if isinstance(value, Value) else None
@@ -138,16 +177,16 @@ class Matcher:
         yield values, nodes
 
     def _form(self, call: Call) -> Form:
-        key = call.domain, call.op_type
-        if key not in self._forms:
-            self._forms[key] = Form(call.op_type, call.domain, self.opsets.get(call.domain, 0))
-        return self._forms[key]
+        found = self._forms.get(call)
+        if found is None:
+            found = self._forms[call] = form_of(call.op_type, call.domain, self.opsets.get(call.domain, 0))
+        return found
 
     def _is_constant(self, spec: Any, value: Any, reader: Node) -> bool:
         """Whether a value is these numbers. A number alone is a constant of any shape that does not change others'."""
         if spec is None or value is None:
             return spec is None and value is None
-        array = value.array(self.limit) if isinstance(value, Value) else value
+        array = self.read(value) if isinstance(value, Value) else value
         if array is None or array.dtype == object:
             return False
         if np.ndim(spec) == 0:
@@ -182,7 +221,7 @@ def _keeps_shape(value: Any, reader: Node) -> bool:
     return shape is not None and any(item.shape == shape for item in others)
 
 
-def _bind(spec: Parameter, value: Any, values: dict[str, Any], limit: int) -> bool:
+def _bind(spec: Parameter, value: Any, values: dict[str, Any], read: Read) -> bool:
     if value is None and not spec.is_optional:
         return False
     if isinstance(value, np.ndarray):
@@ -191,19 +230,22 @@ def _bind(spec: Parameter, value: Any, values: dict[str, Any], limit: int) -> bo
         values[spec.name] = value
         return True
     known = values[spec.name]
-    return known is value or _same_constant(known, value, limit)
+    return known is value or _same_constant(known, value, read)
 
 
-def _same_constant(one: Any, other: Any, limit: int) -> bool:
+def _same_constant(one: Any, other: Any, read: Read) -> bool:
     if not isinstance(one, Value) or not isinstance(other, Value) or one.dtype != other.dtype:
         return False
-    mine, theirs = one.array(limit), other.array(limit)
+    mine, theirs = read(one), read(other)
     return mine is not None and theirs is not None and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
 
 
 def _attributes(call: Call, form: Form, node: Node, values: dict[str, Any]) -> bool:
     """Whether the attributes are those of the call; parameters among them are bound."""
-    held = node._attributes is not None or (node.message is not None and bool(node.message.attribute))
+    if node._attributes is None and (node.message is None or not node.message._attribute):
+        held = False
+    else:
+        held = bool(node.attributes)
     if held and any(row.ref_attr_name for row in node.attributes.messages()):
         return False
     for name, spec in call.attributes.items():
@@ -252,7 +294,9 @@ def _candidates(call: Call, values: Mapping[str, Any], nodes: Mapping[Call, Node
     return []
 
 
-def _complete(pattern: Pattern, values: dict[str, Any], nodes: Mapping[Call, Node]) -> Match | None:
+def _complete(
+    pattern: Pattern, values: dict[str, Any], nodes: Mapping[Call, Node], shared: bool, read: Read
+) -> Match | None:
     """The match, unless something outside of it reads a value inside of it."""
     going: dict[User, None] = dict.fromkeys(nodes.values())
     results: list[Value] = []
@@ -262,7 +306,7 @@ def _complete(pattern: Pattern, values: dict[str, Any], nodes: Mapping[Call, Nod
         if value is None:
             return None
         results.append(value)
-    for node in nodes.values():
+    for node in () if shared else nodes.values():
         for value in node.outputs:
             if value is not None and value not in results and any(user not in going for user, _ in value._uses):
                 return None
@@ -271,4 +315,4 @@ def _complete(pattern: Pattern, values: dict[str, Any], nodes: Mapping[Call, Nod
             return None
     for parameter in pattern.parameters:
         values.setdefault(parameter.name, None)
-    return Match(tuple(dict.fromkeys(nodes.values())), results, values)
+    return Match(tuple(dict.fromkeys(nodes.values())), results, values, read)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from proto_schema.ir.calls import BuildError, newest, newest_form
+from proto_schema.ir.calls import LAST_AXIS, BuildError, newest, newest_form
+from proto_schema.ir.graph import Node
 from proto_schema.operators import canonical
 
 
@@ -46,7 +47,7 @@ class Call:
     `commutes`: its two inputs may change places.
     """
 
-    __slots__ = ("attributes", "commutes", "domain", "inputs", "op_type", "outputs", "rest")
+    __slots__ = ("attributes", "commutes", "domain", "inputs", "op_type", "outputs", "rest", "says_more")
 
     def __init__(self, op_type: str, domain: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> None:
         self.op_type = op_type
@@ -62,7 +63,16 @@ class Call:
             else:
                 self.attributes[name] = item
         self.commutes = not self.domain and op_type in COMMUTATIVE and len(self.inputs) == 2
+        self.says_more = bool(attributes) or op_type in LAST_AXIS
         self.outputs: tuple[Made, ...] = ()
+
+    def may_be(self, node: Node) -> bool:
+        """Whether the first input comes from the operator that the pattern has there: a question that costs nothing."""
+        first = self.inputs[0] if self.inputs and not self.commutes else None
+        if not isinstance(first, Made):
+            return True
+        value = node._reads[0] if node._reads else None
+        return value is not None and value.producer is not None and value.producer.op_type == first.call.op_type
 
     def __repr__(self) -> str:
         shown = [repr(item.call if isinstance(item, Made) else item) for item in self.inputs]
@@ -127,6 +137,8 @@ class Pattern:
             )
         inner = {item.call for result in self.results for item in _inputs(result.call)}
         self.anchors = [call for call in dict.fromkeys(result.call for result in self.results) if call not in inner]
+
+        self.is_one_call = len(self.anchors) == 1 and not any(isinstance(item, Made) for item in self.anchors[0].inputs)
 
     @property
     def text(self) -> str:

@@ -17,13 +17,14 @@ from proto_schema.ir import Builder, Model, Node, Value, from_message
 from proto_schema.ir.opened import message_of
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import ModelProto
+from proto_schema.rewrite import Rewriter
 from proto_schema.rewrite.proof import proven
 from proto_schema.simplification.branches import spliced
 from proto_schema.simplification.equal import Equal
 from proto_schema.simplification.folding import RANDOM, folded
 from proto_schema.simplification.known import Known
 from proto_schema.simplification.merging import merged
-from proto_schema.simplification.rewrites import REWRITES
+from proto_schema.simplification.rules import RULES
 from proto_schema.simplification.unused import remove_unused
 
 FOLDED_BYTES = 1 << 20
@@ -124,6 +125,7 @@ class _Round:
         self.done = done
         self.steps = steps
         self.equal = Equal(known)
+        self.rewriter = Rewriter(RULES, known.model.opsets, known.functions, known.array)
 
     def run(self) -> None:
         for node in self.graph.nodes:
@@ -189,23 +191,13 @@ class _Round:
         return True
 
     def _rewritten(self, node: Node) -> bool:
-        known = self.known
-        row = REWRITES.get(node.op_type) if not node.domain and node.input(0) is not None else None
-        if row is None or known.calls_function(node) or not node.outputs or node.outputs[0] is None:
+        """Whether a rule took the node out, or made it another one with the same result."""
+        if not node.outputs:
             return False
-        found, result = row(known, node), node.output
-        if isinstance(found, Value):
-            plain = node.op_type in ("Identity", "Dropout")  # whose results have the type of their input by definition
-            if not plain and not known.same_type(found, result):
-                return False
-            if result not in known.outputs:
-                result.replace_uses(found)
-                self.graph.nodes.remove(node)
-            elif found.producer is not None and found not in known.outputs:
-                self._stand_for(found, node)
-            else:
-                return False
-            self.done["identities"] += 1
-        elif found:
-            self.done["cancelled"] += 1
-        return bool(found)
+        is_output = node.outputs[0] in self.known.outputs
+        if self.rewriter.visit(node) is None:
+            return False
+        if is_output:
+            self.known.outputs = set(self.graph.outputs)
+        self.done["cancelled" if self.rewriter.written else "identities"] += 1
+        return True

@@ -23,10 +23,14 @@ RANDOM = frozenset(
 KEPT = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"})
 """Folding these would undo a quantization."""
 
+_LEFT = RANDOM | KEPT
+
 
 def folded(known: Known, node: Node) -> dict[Value, Any] | None:
     """The results of a node; None where it is no work on small constants, or past the budget."""
-    if node.domain or node.op_type in RANDOM | KEPT or node.bodies or known.calls_function(node):
+    if any(item is not None and known.array(item) is None for item in node._reads):
+        return None  # most nodes: they read something that is computed
+    if node.domain or node.op_type in _LEFT or node.bodies or known.calls_function(node):
         return None
     results = {f"output_{place}": value for place, value in enumerate(node.outputs) if value is not None}
     for value in results.values():

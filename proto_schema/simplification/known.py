@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
 from proto_schema.budget import Budget
 from proto_schema.dtypes import DTYPES
 from proto_schema.errors import UnreadableDataError
 from proto_schema.inference.site import misform
-from proto_schema.inference.types import Tensor
 from proto_schema.ir import Builder, Model, Node, Value
 
 Array = Any
@@ -37,13 +34,7 @@ class Known:
         self.functions = {(item.domain, item.name, item.overload) for item in model.functions}
         self.outputs = set(self.graph.outputs)
         self._arrays: dict[Value, Array] = {}
-
-    def same_type(self, one: Value, other: Value) -> bool:
-        """Whether two values have one data type, and one shape for all sizes of the inputs."""
-        mine, theirs = one.type, other.type
-        if not isinstance(mine, Tensor) or not isinstance(theirs, Tensor) or not mine.dtype or mine.shape is None:
-            return False
-        return (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        self._fitting: dict[Any, bool] = {}  # of nodes without attributes
 
     def array(self, value: Value | None) -> Array | None:
         """The elements of a small constant, or those that inference knows; None for what is large or numpy lacks."""
@@ -66,16 +57,6 @@ class Known:
         """Remember what a new constant holds."""
         self._arrays[value] = array
 
-    def single(self, value: Value | None) -> float | int | bool | None:
-        """The number in a constant whose elements are all the same, with their sign; None for others."""
-        array = self.array(value)
-        if array is None or not array.size or array.dtype.kind not in "biuf" or not (array == array.flat[0]).all():
-            return None
-        if array.dtype.kind == "f" and np.signbit(array).any() != np.signbit(array).all():  # 0.0 and -0.0
-            return None
-        found: float | int | bool = array.flat[0].item()
-        return found
-
     def attributes(self, node: Node) -> Mapping[str, Any]:
         """The attributes with the defaults of the operator's version."""
         schema = operators.schema(node.op_type, self.opset)
@@ -89,9 +70,21 @@ class Known:
 
     def fits(self, node: Node) -> bool:
         """Whether a node has the inputs, outputs and attributes that its version of the operator asks for."""
-        schema = None if node.domain else operators.schema(node.op_type, self.opset)
+        if node.domain:
+            return True
+        held = node._attributes or (node.message is not None and node.message._attribute)
+        key = None if held else (node.op_type, len(node.outputs), tuple([item is None for item in node._reads]))
+        if key is not None and key in self._fitting:
+            return self._fitting[key]
+        fits = self._fits(node)
+        if key is not None:
+            self._fitting[key] = fits
+        return fits
+
+    def _fits(self, node: Node) -> bool:
+        schema = operators.schema(node.op_type, self.opset)
         if schema is None:
-            return bool(node.domain)
+            return False
         inputs = zip(schema.inputs, node.inputs, strict=False)
         if any(value is None and formal.option == "single" for formal, value in inputs):
             return False

@@ -1,4 +1,4 @@
-"""`ps.simplify`: each row of rewrites fires where it may and stays away where it must, and results stay what they are.
+"""`ps.simplify`: each rule fires where it may and stays away where it must, and results stay what they are.
 
 The official cases go through it in `tests/compute/test_backend_cases.py`, which has them loaded.
 """
@@ -14,7 +14,7 @@ import pytest
 
 import proto_schema as ps
 from proto_schema.parser import parse_model
-from proto_schema.simplification import ProofError, engine, rewrites
+from proto_schema.simplification import ProofError, engine, rules
 from tests.proto_schema.graph_uses import uses_that_are_wrong
 
 HEAD = '<ir_version: 9, opset_import: ["" : %d]>\n'
@@ -374,12 +374,10 @@ def test_uses_are_those_of_the_graph_after_every_node(text: str, monkeypatch: py
     assert seen
 
 
-def test_every_rewrite_has_a_row() -> None:
+def test_every_rule_has_a_row() -> None:
     used = {node.op_type for _, text, _ in ROWS for node in model(text).graph.node}
-    others = {"CastLike", "Flatten", "Max", "Mean", "Min", "Tile"}  # which have the function of one that has a row
-    assert set(rewrites.REWRITES) - used == others
-    known = {rewrites.REWRITES[name] for name in rewrites.REWRITES.keys() - others}
-    assert {rewrites.REWRITES[name] for name in others} <= known
+    others = {"CastLike", "Flatten", "Max", "Mean", "Min", "Tile"}  # which are like one that has a row
+    assert {rule.pattern.anchors[0].op_type for rule in rules.RULES} - used == others
 
 
 NORM = (
@@ -498,8 +496,8 @@ def test_an_old_file_gets_nodes_for_its_constants() -> None:
 
 def test_a_wrong_rewrite_is_found_by_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "g (float[2] x) => (float[2] y) { a = Exp(x) y = Neg(a) }"
-    wrong = {**rewrites.REWRITES, "Exp": lambda known, node: node.input(0)}
-    monkeypatch.setattr(engine, "REWRITES", wrong)
+    wrong = ps.rewrite.rule(lambda op, x: op.Exp(x), lambda op, x: x)
+    monkeypatch.setattr(engine, "RULES", (*rules.RULES, wrong))
     assert operators(ps.simplify(model(text))) == ["Neg"]
     with pytest.raises(ProofError, match="output 'y' of the changed model differs on inputs 0; please report it"):
         ps.simplify(model(text), prove=1)
