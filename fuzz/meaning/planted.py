@@ -25,7 +25,7 @@ from proto_schema.graphs import subgraphs
 from proto_schema.inference import rows as inference_rows
 from proto_schema.inlining import engine as inlining
 from proto_schema.quantization import integers
-from proto_schema.simplification import branches, engine, merging, rewrites
+from proto_schema.simplification import branches, engine, equal, merging, rules
 from proto_schema.simplification.known import Known
 
 MOST = 4000  # graphs until a fault counts as not found
@@ -41,8 +41,8 @@ def _entry(table: Any, key: Any, value: Any) -> Patch:
     return lambda: [patch.dict(table() if callable(table) else table, {key: value})]
 
 
-def _rewrite(name: str, row: Any) -> Patch:
-    return lambda: [patch.object(engine, "REWRITES", {**rewrites.REWRITES, name: row})]
+def _rule(*row: Any, **more: Any) -> Patch:
+    return lambda: [patch.object(engine, "RULES", (ps.rewrite.rule(*row, **more), *rules.RULES))]
 
 
 # What stands for what -------------------------------------------------------------------------------------------------
@@ -67,31 +67,13 @@ def _without_outputs(self: Known, *arguments: Any) -> None:
     self.outputs = set()
 
 
-def _unmasked(known: Known, node: ir.Node) -> Any:
-    data = node.input(0)
-    for mask in node.outputs[1:]:
-        if mask is not None and data is not None:
-            mask.replace_uses(data)
-    return data
-
-
-def _other_order(known: Known, node: ir.Node) -> Any:
-    inner = rewrites._inner(node, "Transpose")
-    first = None if inner is None else rewrites._perm(known, inner)
-    second = rewrites._perm(known, node)
-    if inner is None or first is None or second is None or len(first) != len(second):
+def _other_order(op: Any, x: Any, first: Any, second: Any) -> Any:
+    if first is None or second is None or len(first) != len(second):
         return None
-    return rewrites._change(node, [inner.input(0)], {"perm": [second[axis] for axis in first]})
+    return op.Transpose(x, perm=[second[axis] for axis in first])
 
 
-def _reshaped_at_once(known: Known, node: ir.Node) -> Any:
-    inner = rewrites._inner(node, "Reshape", "Flatten", "Unsqueeze")
-    if inner is None or known.array(node.input(1)) is None:
-        return None
-    return rewrites._change(node, [inner.input(0), node.input(1)], None)
-
-
-def _same_dtype(self: Known, one: ir.Value, other: ir.Value) -> bool:
+def _same_dtype(one: ir.Value, other: ir.Value) -> bool:
     return one.dtype == other.dtype
 
 
@@ -193,20 +175,32 @@ def _next_code(values: Any, *rest: Any) -> Any:
 
 ENCODED = integers.encoded
 
+
+def _transposes(op: Any, x: Any, first: Any, second: Any) -> Any:
+    return op.Transpose(op.Transpose(x, perm=first), perm=second)
+
+
+def _reshapes(op: Any, x: Any, a: Any, shape: Any, rest: Any, more: Any) -> Any:
+    return op.Reshape(op.Reshape(x, a, **more), shape, **rest)
+
+
+def _slice(op: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    return op.Slice(x, starts, ends, axes, steps)
+
+
 FAULTS: list[tuple[str, str, Patch]] = [
     ("readers are counted once, before aliases", "simplify", _attribute(engine, merged=_counted_once)),
     ("an output may go", "simplify", _attribute(Known, __init__=_without_outputs)),
-    ("x + 0.0 is x", "simplify", _attribute(rewrites, math=SimpleNamespace(copysign=lambda *_: -1))),
-    ("x - -0.0 is x", "simplify", _attribute(rewrites, math=SimpleNamespace(copysign=lambda *_: 1))),
-    ("transposes join in the other order", "simplify", _rewrite("Transpose", _other_order)),
-    ("a 0 of the second of two reshapes", "simplify", _rewrite("Reshape", _reshaped_at_once)),
-    ("a slice backwards of all is all", "simplify", _rewrite("Slice", rewrites._same_shape)),
-    ("a Dropout whose mask is read", "simplify", _rewrite("Dropout", _unmasked)),
-    ("the first is the largest", "simplify", _rewrite("Max", rewrites._identity)),
-    ("a shape is not compared", "simplify", _attribute(Known, same_type=_same_dtype)),
+    ("x + 0.0 is x", "simplify", _attribute(rules, math=SimpleNamespace(copysign=lambda *_: -1))),
+    ("x - -0.0 is x", "simplify", _attribute(rules, math=SimpleNamespace(copysign=lambda *_: 1))),
+    ("transposes join in the other order", "simplify", _rule(_transposes, _other_order, shared=True)),
+    ("a 0 of the second of two reshapes", "simplify", _rule(_reshapes, rules._once, shared=True)),
+    ("a slice backwards of all is all", "simplify", _rule(_slice, rules._first, rules._same)),
+    ("the first is the largest", "simplify", _rule(lambda op, x, y: op.Max(x, y), rules._first, rules._same)),
+    ("a shape is not compared", "simplify", _attribute(rules, same_type=_same_dtype)),
     ("a normalization loses its shift", "simplify", _attribute(engine, merged=_without_mean)),
     ("the output axis of ConvTranspose", "simplify", _attribute(merging, _OUTPUT_AXIS={"Conv": 0, "ConvTranspose": 0})),
-    ("equal nodes with other attributes", "simplify", _attribute(engine, _key=_without_attributes)),
+    ("equal nodes with other attributes", "simplify", _attribute(equal, _key=_without_attributes)),
     ("a default of an input is a constant", "simplify", _attribute(ir.Value, constant=property(_also_defaults))),
     ("the branch that does not run", "simplify", _attribute(branches, _chosen=_other_branch)),
     ("a body's outer values in a part", "extract and merge", _attribute(subgraphs, free_names=_own_inputs)),

@@ -62,7 +62,8 @@ ROWS: list[tuple[passes.Pass, str, dict[str, int], str]] = [
         passes.Sequence(
             [passes.Rewrite([RELU]), passes.Inline(), passes.CommonSubexpressionElimination()], until_done=True
         ),
-        f"g (float[2] x) => (float[2] y) {{ a = ours.f(x) b = ours.f(x) c = Relu(a) d = Relu(b) y = Add(c, d) }}\n{FUNCTION}",
+        "g (float[2] x) => (float[2] y) { a = ours.f(x) b = ours.f(x) c = Relu(a) d = Relu(b) y = Add(c, d) }\n"
+        + FUNCTION,
         {"inlined": 1, "Relu(Relu(x))": 1, "equal": 3},
         "Neg Relu Add",
     ),
