@@ -86,8 +86,7 @@ class Form:
 
     def has_defaults(self, node: Node, named: Any) -> bool:
         """Whether all attributes but the named ones say what the operator does anyway."""
-        held = node.attributes if node._attributes is not None or node.message is None or node.message.attribute else ()
-        for name in held:
+        for name in node.attributes if node.has_attributes else ():
             if name in named or name in self.moved or name == "consumed_inputs":
                 continue
             default = self.defaults.get(name)

@@ -92,12 +92,10 @@ class Matcher:
                     return None
             elif not self._is_constant(spec, value, node):
                 return None
-        if (call.says_more or node.message is None or node.message._attribute or node._attributes) and not _attributes(
-            call, form, node, values
-        ):
+        if (call.says_more or node.has_attributes) and not _attributes(call, form, node, values):
             return None
-        if len(node.outputs) == 1 == len(pattern.results) and node.outputs[0] is not None:
-            return Match((node,), node.outputs, values, self.read)
+        if len(node.outputs) == 1 == len(pattern.results):
+            return Match((node,), (node.output,), values, self.read)
         return _complete(pattern, values, {call: node}, False, self.read)
 
     def _anchored(
@@ -242,10 +240,7 @@ def _same_constant(one: Any, other: Any, read: Read) -> bool:
 
 def _attributes(call: Call, form: Form, node: Node, values: dict[str, Any]) -> bool:
     """Whether the attributes are those of the call; parameters among them are bound."""
-    if node._attributes is None and (node.message is None or not node.message._attribute):
-        held = False
-    else:
-        held = bool(node.attributes)
+    held = node.has_attributes
     if held and any(row.ref_attr_name for row in node.attributes.messages()):
         return False
     for name, spec in call.attributes.items():

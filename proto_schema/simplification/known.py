@@ -72,8 +72,12 @@ class Known:
         """Whether a node has the inputs, outputs and attributes that its version of the operator asks for."""
         if node.domain:
             return True
-        held = node._attributes or (node.message is not None and node.message._attribute)
-        key = None if held else (node.op_type, len(node.outputs), tuple([item is None for item in node._reads]))
+        shape = node.op_type, len(node.outputs), tuple([item is None for item in node._reads])
+        key = None if node.has_attributes else shape
+            None
+            if node.has_attributes
+            else (node.op_type, len(node.outputs), tuple([item is None for item in node._reads]))
+        )
         if key is not None and key in self._fitting:
             return self._fitting[key]
         fits = self._fits(node)
