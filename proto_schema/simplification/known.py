@@ -74,10 +74,6 @@ class Known:
             return True
         shape = node.op_type, len(node.outputs), tuple([item is None for item in node._reads])
         key = None if node.has_attributes else shape
-            None
-            if node.has_attributes
-            else (node.op_type, len(node.outputs), tuple([item is None for item in node._reads]))
-        )
         if key is not None and key in self._fitting:
             return self._fitting[key]
         fits = self._fits(node)

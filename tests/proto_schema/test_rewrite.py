@@ -197,6 +197,14 @@ ROWS: list[tuple[str, Any, str, list[str], int]] = [
         11,
     ),
     (
+        "a normalization that means something else",
+        rewrite.rule(lambda op, x, s, b, rest: op.GroupNormalization(x, s, b, **rest), lambda op, x, s, b: op.Neg(x)),
+        "g (float[1, 4, 2] x, float[2] s, float[2] b) => (float[1, 4, 2] y) "
+        "{ y = GroupNormalization<num_groups = 2>(x, s, b) }",
+        ["GroupNormalization"],
+        18,
+    ),
+    (
         "to the input, where an output must keep its name",
         rewrite.rule(lambda op, x: op.Neg(op.Neg(x)), lambda op, x: x),
         NO + "{ a = Neg(x) y = Neg(a) }",
