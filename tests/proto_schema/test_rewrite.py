@@ -197,12 +197,11 @@ ROWS: list[tuple[str, Any, str, list[str], int]] = [
         11,
     ),
     (
-        "a normalization that means something else",
-        rewrite.rule(lambda op, x, s, b, rest: op.GroupNormalization(x, s, b, **rest), lambda op, x, s, b: op.Neg(x)),
-        "g (float[1, 4, 2] x, float[2] s, float[2] b) => (float[1, 4, 2] y) "
-        "{ y = GroupNormalization<num_groups = 2>(x, s, b) }",
-        ["GroupNormalization"],
-        18,
+        "a resize that means something else",
+        rewrite.rule(lambda op, x, s, rest: op.Resize(x, None, s, **rest), lambda op, x, s: op.Tile(x, [1, 1, 2, 2])),
+        "g (float[1, 1, 2, 2] x) => (float[1, 1, 4, 4] y) <float[4] s = {1, 1, 2, 2}> { y = Resize(x, s) }",
+        ["Resize"],
+        10,
     ),
     (
         "to the input, where an output must keep its name",
