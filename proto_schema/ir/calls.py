@@ -16,7 +16,7 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.ir.constants import array_of
-from proto_schema.ir.graph import Value
+from proto_schema.ir.graph import Node, Value
 from proto_schema.operators import Formal, OpSchema
 
 
@@ -161,6 +161,12 @@ def newest_form(
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
             raise BuildError(f"{schema.name} has no input or attribute {name!r}; {hint}")
     return given, list(inputs[fixed:]), attributes
+
+
+def has_attributes(node: Node) -> bool:
+    """Whether a node has attributes, which costs less than asking for them."""
+    message: Any = node.message
+    return bool(node._attributes) if node._attributes is not None else bool(message and message._attribute)
 
 
 def constant_of(value: Any) -> Any:

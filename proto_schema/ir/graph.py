@@ -367,12 +367,6 @@ class Node(User):
         return self._attributes
 
     @property
-    def has_attributes(self) -> bool:
-        """Whether it has any, which costs less than asking for them."""
-        message: Any = self.message
-        return bool(self._attributes) if self._attributes is not None else bool(message and message._attribute)
-
-    @property
     def bodies(self) -> list[Graph]:
         """The graphs among its attributes."""
         held = self._attributes

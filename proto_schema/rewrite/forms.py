@@ -9,7 +9,7 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.ir import Node
-from proto_schema.ir.calls import FORMERLY, LAST_AXIS, means_today, newest
+from proto_schema.ir.calls import FORMERLY, LAST_AXIS, has_attributes, means_today, newest
 from proto_schema.operators import OpSchema
 
 _IDLE = frozenset({"consumed_inputs", "spatial"})  # attributes that are gone and said nothing by their default
@@ -86,7 +86,7 @@ class Form:
 
     def has_defaults(self, node: Node, named: Any) -> bool:
         """Whether all attributes but the named ones say what the operator does anyway."""
-        for name in node.attributes if node.has_attributes else ():
+        for name in node.attributes if has_attributes(node) else ():
             if name in named or name in self.moved or name == "consumed_inputs":
                 continue
             default = self.defaults.get(name)

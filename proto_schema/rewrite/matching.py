@@ -13,6 +13,7 @@ import numpy as np
 
 from proto_schema.dtypes import DTYPES
 from proto_schema.ir import Graph, Node, User, Value
+from proto_schema.ir.calls import has_attributes
 from proto_schema.ir.constants import tensor_of
 from proto_schema.onnx import AttributeProto, TensorProto
 from proto_schema.operators import canonical
@@ -92,7 +93,7 @@ class Matcher:
                     return None
             elif not self._is_constant(spec, value, node):
                 return None
-        if (call.says_more or node.has_attributes) and not _attributes(call, form, node, values):
+        if (call.says_more or has_attributes(node)) and not _attributes(call, form, node, values):
             return None
         if len(node.outputs) == 1 == len(pattern.results):
             return Match((node,), (node.output,), values, self.read)
@@ -240,7 +241,7 @@ def _same_constant(one: Any, other: Any, read: Read) -> bool:
 
 def _attributes(call: Call, form: Form, node: Node, values: dict[str, Any]) -> bool:
     """Whether the attributes are those of the call; parameters among them are bound."""
-    held = node.has_attributes
+    held = has_attributes(node)
     if held and any(row.ref_attr_name for row in node.attributes.messages()):
         return False
     for name, spec in call.attributes.items():

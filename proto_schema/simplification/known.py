@@ -12,6 +12,7 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.errors import UnreadableDataError
 from proto_schema.inference.site import misform
 from proto_schema.ir import Builder, Model, Node, Value
+from proto_schema.ir.calls import has_attributes
 
 Array = Any
 PLAIN = frozenset(code for code, row in DTYPES.items() if row.native)
@@ -73,7 +74,7 @@ class Known:
         if node.domain:
             return True
         shape = node.op_type, len(node.outputs), tuple([item is None for item in node._reads])
-        key = None if node.has_attributes else shape
+        key = None if has_attributes(node) else shape
         if key is not None and key in self._fitting:
             return self._fitting[key]
         fits = self._fits(node)
