@@ -16,7 +16,7 @@ from proto_schema.ir.opened import opened
 from proto_schema.onnx import ModelProto
 from proto_schema.operators import canonical
 from proto_schema.rewrite.matching import Match, Matcher, Read, small_constant
-from proto_schema.rewrite.pattern import Pattern, RewriteError
+from proto_schema.rewrite.pattern import GraphPattern, RewriteError
 from proto_schema.rewrite.proof import ProofError, difference, feeds_of
 
 _FOR_A_NODE = 20  # changes, at most
@@ -28,7 +28,7 @@ class Rule:
     __slots__ = ("_condition", "_replacement", "name", "pattern", "shared")
 
     def __init__(
-        self, pattern: Pattern, replacement: Callable[..., Any], condition: Any, name: str, shared: bool
+        self, pattern: GraphPattern, replacement: Callable[..., Any], condition: Any, name: str, shared: bool
     ) -> None:
         self.pattern = pattern
         self.shared = shared
@@ -85,7 +85,7 @@ def rule(
     of the pattern that others read forbids a match; with `shared` it stays for these, and so does what makes it.
     Raises RewriteError for a pattern that cannot match and for parameters that it does not have.
     """
-    made = Pattern(pattern)
+    made = GraphPattern(pattern)
     function = getattr(pattern, "__name__", "")
     known = made.text if function in ("", "pattern", "<lambda>") else function
     return Rule(made, replacement, condition, name or known, shared)

@@ -16,7 +16,7 @@ _IDLE = frozenset({"consumed_inputs", "spatial"})  # attributes that are gone an
 _OF_RESULT = frozenset({"OneHot", "Unsqueeze", "ConcatFromSequence"})  # whose axes are those of the result
 
 
-class Form:
+class OperatorForm:
     """How the nodes of one operator at one opset are read. `is_known` is False where they mean something else."""
 
     def __init__(self, op_type: str, domain: str, opset: int) -> None:
@@ -97,9 +97,9 @@ class Form:
 
 
 @lru_cache(maxsize=512)
-def form_of(op_type: str, domain: str, opset: int) -> Form:
+def form_of(op_type: str, domain: str, opset: int) -> OperatorForm:
     """The form of an operator at an opset."""
-    return Form(op_type, domain, opset)
+    return OperatorForm(op_type, domain, opset)
 
 
 def plain(value: Any) -> Any:

@@ -17,8 +17,8 @@ from proto_schema.ir.calls import has_attributes
 from proto_schema.ir.constants import tensor_of
 from proto_schema.onnx import AttributeProto, TensorProto
 from proto_schema.operators import canonical
-from proto_schema.rewrite.forms import Form, form_of, plain
-from proto_schema.rewrite.pattern import Call, Made, Parameter, Pattern
+from proto_schema.rewrite.forms import OperatorForm, form_of, plain
+from proto_schema.rewrite.pattern import GraphPattern, Made, Parameter, PatternCall
 
 Read: TypeAlias = Callable[[Value], Any]
 
@@ -58,9 +58,9 @@ class Matcher:
     def __init__(self, opsets: Mapping[str, int], read: Read) -> None:
         self.opsets = {canonical(domain): version for domain, version in opsets.items()}
         self.read = read
-        self._forms: dict[Call, Form] = {}
+        self._forms: dict[PatternCall, OperatorForm] = {}
 
-    def matches(self, pattern: Pattern, node: Node, shared: bool = False) -> Iterator[Match]:
+    def matches(self, pattern: GraphPattern, node: Node, shared: bool = False) -> Iterator[Match]:
         """The matches of a pattern whose first anchor is the node. `shared` values inside may be read elsewhere."""
         first = pattern.anchors[0]
         if node.op_type != first.op_type or not first.may_be(node):
@@ -77,7 +77,7 @@ class Matcher:
             if match is not None:
                 yield match
 
-    def _single(self, pattern: Pattern, call: Call, node: Node, reads: Sequence[Any]) -> Match | None:
+    def _single(self, pattern: GraphPattern, call: PatternCall, node: Node, reads: Sequence[Any]) -> Match | None:
         """The match of a pattern of one call, which most are: the same as below in fewer steps."""
         form = self._form(call)
         count = len(call.inputs)
@@ -101,13 +101,13 @@ class Matcher:
 
     def _anchored(
         self,
-        call: Call,
+        call: PatternCall,
         node: Node,
         values: dict[str, Any],
-        nodes: dict[Call, Node],
-        others: Sequence[Call],
+        nodes: dict[PatternCall, Node],
+        others: Sequence[PatternCall],
         graph: Graph | None,
-    ) -> Iterator[tuple[dict[str, Any], dict[Call, Node]]]:
+    ) -> Iterator[tuple[dict[str, Any], dict[PatternCall, Node]]]:
         for bound, found in self._call(call, node, values, nodes, [], graph):
             if not others:
                 yield bound, found
@@ -118,13 +118,13 @@ class Matcher:
 
     def _call(
         self,
-        call: Call,
+        call: PatternCall,
         node: Node,
         values: dict[str, Any],
-        nodes: dict[Call, Node],
+        nodes: dict[PatternCall, Node],
         todo: list[tuple[Any, Any, Node]],
         graph: Graph | None,
-    ) -> Iterator[tuple[dict[str, Any], dict[Call, Node]]]:
+    ) -> Iterator[tuple[dict[str, Any], dict[PatternCall, Node]]]:
         """The ways in which a node is a call; `todo` are inputs that are still to be compared."""
         if node.op_type != call.op_type or canonical(node.domain) != call.domain or node.graph is not graph:
             return
@@ -151,9 +151,9 @@ class Matcher:
         self,
         todo: list[tuple[Any, Any, Node]],
         values: dict[str, Any],
-        nodes: dict[Call, Node],
+        nodes: dict[PatternCall, Node],
         graph: Graph | None,
-    ) -> Iterator[tuple[dict[str, Any], dict[Call, Node]]]:
+    ) -> Iterator[tuple[dict[str, Any], dict[PatternCall, Node]]]:
         values = dict(values)
         while todo:
             spec, value, reader = todo.pop()
@@ -175,7 +175,7 @@ class Matcher:
                 return
         yield values, nodes
 
-    def _form(self, call: Call) -> Form:
+    def _form(self, call: PatternCall) -> OperatorForm:
         found = self._forms.get(call)
         if found is None:
             found = self._forms[call] = form_of(call.op_type, call.domain, self.opsets.get(call.domain, 0))
@@ -239,7 +239,7 @@ def _same_constant(one: Any, other: Any, read: Read) -> bool:
     return mine is not None and theirs is not None and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
 
 
-def _attributes(call: Call, form: Form, node: Node, values: dict[str, Any]) -> bool:
+def _attributes(call: PatternCall, form: OperatorForm, node: Node, values: dict[str, Any]) -> bool:
     """Whether the attributes are those of the call; parameters among them are bound."""
     held = has_attributes(node)
     if held and any(row.ref_attr_name for row in node.attributes.messages()):
@@ -259,7 +259,7 @@ def _attributes(call: Call, form: Form, node: Node, values: dict[str, Any]) -> b
     return known is found or {k: plain(v) for k, v in known.items()} == {k: plain(v) for k, v in found.items()}
 
 
-def _equal(spec: Any, value: Any, form: Form, node: Node, name: str) -> bool:
+def _equal(spec: Any, value: Any, form: OperatorForm, node: Node, name: str) -> bool:
     if isinstance(value, TensorProto):
         from proto_schema.numpy_helper import to_array
 
@@ -275,7 +275,9 @@ def _equal(spec: Any, value: Any, form: Form, node: Node, name: str) -> bool:
     return bool(plain(spec) == plain(value))
 
 
-def _candidates(call: Call, values: Mapping[str, Any], nodes: Mapping[Call, Node], graph: Graph | None) -> list[Node]:
+def _candidates(
+    call: PatternCall, values: Mapping[str, Any], nodes: Mapping[PatternCall, Node], graph: Graph | None
+) -> list[Node]:
     """Nodes that may be a call: those that read what it reads."""
     for spec in call.inputs:
         known: Any = None
@@ -291,7 +293,7 @@ def _candidates(call: Call, values: Mapping[str, Any], nodes: Mapping[Call, Node
 
 
 def _complete(
-    pattern: Pattern, values: dict[str, Any], nodes: Mapping[Call, Node], shared: bool, read: Read
+    pattern: GraphPattern, values: dict[str, Any], nodes: Mapping[PatternCall, Node], shared: bool, read: Read
 ) -> Match | None:
     """The match, unless something outside of it reads a value inside of it."""
     going: dict[User, None] = dict.fromkeys(nodes.values())

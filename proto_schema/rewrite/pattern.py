@@ -41,7 +41,7 @@ class Parameter:
         return self.name
 
 
-class Call:
+class PatternCall:
     """One node of a pattern: inputs in the order of the newest form, attributes that are named, and who takes the rest.
 
     `commutes`: its two inputs may change places.
@@ -84,7 +84,7 @@ class Made:
 
     __slots__ = ("call", "place")
 
-    def __init__(self, call: Call, place: int) -> None:
+    def __init__(self, call: PatternCall, place: int) -> None:
         self.call = call
         self.place = place
 
@@ -114,12 +114,12 @@ class _Recorder:
             outputs, attributes = max(outputs, schema.min_output), {**plain, **rest}
         elif not domain:
             raise BuildError(f"ai.onnx has no operator {op_type!r}; say domain= for one of another domain")
-        call = Call(op_type, domain, inputs, attributes)
+        call = PatternCall(op_type, domain, inputs, attributes)
         call.outputs = tuple(Made(call, place) for place in range(outputs))
         return call.outputs[0] if outputs == 1 else call.outputs
 
 
-class Pattern:
+class GraphPattern:
     """The results of a pattern function, and the calls at which a match begins: those that no other call reads."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -146,7 +146,7 @@ class Pattern:
         return ", ".join(map(repr, self.anchors))
 
 
-def _inputs(call: Call) -> Iterator[Made]:
+def _inputs(call: PatternCall) -> Iterator[Made]:
     for item in call.inputs:
         if isinstance(item, Made):
             yield item
