@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         operators,
         parser,
         passes,
+        precision,
         printer,
         quantization,
         reference,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         wire,
     )
     from proto_schema.files import dumps, load, loads, plan, save
+    from proto_schema.precision import convert_float
     from proto_schema.sharing import share
     from proto_schema.simplification import simplify
     from proto_schema.sizes import Size
@@ -95,6 +97,7 @@ _SUBMODULES = (
     "operators",
     "parser",
     "passes",
+    "precision",
     "printer",
     "quantization",
     "reference",
@@ -108,6 +111,7 @@ _SUBMODULES = (
 )
 _FILE_FUNCTIONS = {
     **dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files"),
+    "convert_float": "precision",
     "share": "sharing",
     "simplify": "simplification",
 }
@@ -170,6 +174,7 @@ __all__ = [
     "checker",
     "compat",
     "compose",
+    "convert_float",
     "defs",
     "dumps",
     "external",
@@ -185,6 +190,7 @@ __all__ = [
     "parser",
     "passes",
     "plan",
+    "precision",
     "printer",
     "quantization",
     "reference",

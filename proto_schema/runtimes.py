@@ -46,6 +46,17 @@ class Release:
             for first, last, mask, allowed in rows
         )
 
+    def has_kernel(self, op_type: str, since_version: int, constraint: str, code: int) -> bool:
+        """True when it has a kernel of this version whose constraint names the dtype, so that no cast is inserted."""
+        sets = _data()["sets"]
+        return any(
+            (first == since_version or first < since_version <= last)
+            and mask >> self.number & 1
+            and code in sets[allowed[constraint]]
+            for first, last, mask, allowed in _data()["kernels"].get(op_type, ())
+            if constraint in allowed
+        )
+
 
 def releases() -> tuple[Release, ...]:
     """The releases of the file, oldest first."""

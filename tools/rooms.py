@@ -135,6 +135,7 @@ ROOMS = {
     "quantization": _room(
         "proto_schema/quantization/*", "proto_schema/{quantization,quantization_homes,experts} quantized_export"
     ),
+    "precision": _room("proto_schema/precision/*", "proto_schema/precision", "proto_schema/bundled"),
     "calibration": _room("proto_schema/calibration/*", "proto_schema/calibration"),
     "graphs": _room(
         "proto_schema/{compose,inliner} proto_schema/{graphs,inlining}/*",

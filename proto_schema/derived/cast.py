@@ -19,12 +19,16 @@ _SMALL = 4 * STEP  # elements of a source for which threads do not pay
 
 
 class CastPayload(Payload):
-    """The elements of a payload, each as another type; as many bytes at a time as `STEP` elements have."""
+    """The elements of a payload, each as another type; as many bytes at a time as `STEP` elements have.
 
-    def __init__(self, source: Payload, before: int, after: int) -> None:
+    With `largest`, finite elements beyond it become plus or minus that number; without, they overflow to infinity.
+    """
+
+    def __init__(self, source: Payload, before: int, after: int, largest: float | None = None) -> None:
         self.source = source
         self.before = before
         self.after = after
+        self.largest = largest
 
     @property
     def nbytes(self) -> int:
@@ -33,7 +37,7 @@ class CastPayload(Payload):
     @property
     def identity(self) -> object:
         source = self.source.identity
-        return None if source is None else (type(self.source), source, self.before, self.after)
+        return None if source is None else (type(self.source), source, self.before, self.after, self.largest)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         width = DTYPES[self.before].bits // 8
@@ -41,15 +45,17 @@ class CastPayload(Payload):
         alone = 1 if self.source.nbytes <= _SMALL * width else None
 
         def work(part: memoryview, _: int) -> memoryview:
-            return _converted(part, self.before, self.after)
+            return _converted(part, self.before, self.after, self.largest)
 
         for made in in_order(parts, work, alone):
             yield from pieces(made, limit)
 
 
-def _converted(data: memoryview, before: int, after: int) -> memoryview:
+def _converted(data: memoryview, before: int, after: int, largest: float | None) -> memoryview:
     count = data.nbytes // (DTYPES[before].bits // 8)
     values = to_array(TensorProto(data_type=before, dims=[count], raw_data=data))
+    if largest is not None:
+        values = np.where(np.isfinite(values), np.clip(values, -largest, largest), values)
     with np.errstate(over="ignore", invalid="ignore"):
         if after == BFLOAT16:
             return bfloat16_codes(values).astype("<u2", copy=False).view(np.uint8).data
