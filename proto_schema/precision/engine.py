@@ -1,9 +1,10 @@
-"""One conversion from the message to the message: functions inlined, nodes decided, casts put in, the result checked."""
+"""One conversion: functions inlined, nodes decided, casts put in, the result checked."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -28,6 +29,7 @@ from proto_schema.precision.rewriting import Rewriter
 from proto_schema.precision.search import Search
 from proto_schema.precision.signatures import FLOAT32
 from proto_schema.records import dataclass
+from proto_schema.shape_inference import infer_with_problems
 from proto_schema.units import counted
 
 _DRAWN = 3  # random inputs of a search without samples
@@ -63,9 +65,7 @@ def convert_float(
     the model is saved, in bounded pieces. Raises ValueError for options and samples that do not fit, CheckError for a
     model that is not valid. `converted` gives the report, too.
     """
-    return converted(
-        model, dtype, keep, io, samples, search=search, tolerance=tolerance, budget=budget
-    ).model
+    return converted(model, dtype, keep, io, samples, search=search, tolerance=tolerance, budget=budget).model
 
 
 def converted(
@@ -96,9 +96,7 @@ class _Conversion:
         self.given = model
         self.options = options
         self.notes: list[str] = []
-        self.opsets = {
-            operators.canonical(item.domain or ""): item.version or 0 for item in model.opset_import
-        }
+        self.opsets = {operators.canonical(item.domain or ""): item.version or 0 for item in model.opset_import}
         self._expect_type()
         self.model = model
         if model.functions:
@@ -128,8 +126,8 @@ class _Conversion:
         if self.options.search:
             chosen = self._searched(samples, seen, budget)
         made, report = self._convert(self.options, seen, chosen)
-        self._check(made)
-        return Converted(made, report)
+        note = self._check(made)
+        return Converted(made, replace(report, notes=(*report.notes, note)) if note else report)
 
     def _names(self) -> frozenset[str]:
         """The names of the values of the main graph."""
@@ -156,22 +154,19 @@ class _Conversion:
         )
         return found.nodes
 
-    def _convert(
-        self, options: Options, seen: Mapping[str, Fit], chosen: Collection[int]
-    ) -> tuple[ModelProto, Report]:
+    def _convert(self, options: Options, seen: Mapping[str, Fit], chosen: Collection[int]) -> tuple[ModelProto, Report]:
         work = from_message(self.model)
         work.infer()
         types = Types(work, self.opsets)
         kept = decided(work, options, types, seen, chosen)
         nodes = [node for graph in work.graph.nested() for node in graph.nodes]
-        fits = [*self._unused(work, options)]
         stays = tuple(Stay(_name(node), node.op_type, kept.reasons[node]) for node in nodes if node in kept.reasons)
         changed = counts(node.op_type for node in nodes if _changes(node, kept, types))
-        before = _bytes(work)
+        before, unused = _bytes(work), list(self._unused(work, options))
         casts = Rewriter(work, options, types, kept).run()
         made = work.to_message()
         made.ir_version = max(made.ir_version or 0, DTYPES[options.code].since)
-        notes = (*self.notes, *fits)
+        notes = (*self.notes, *unused)
         report = Report(options.dtype, options.io, changed, stays, kept.clamped, casts, before, _bytes(work), notes)
         return made, report
 
@@ -184,21 +179,28 @@ class _Conversion:
                 continue
             if not is_operator(item) and not set("*?[") & set(item):
                 near = similar(item, {node.op_type for node in nodes} | {as_text(node.name) for node in nodes})
-                hint = f"; near: {", ".join(map(repr, near))}" if near else ""
+                hint = f"; near: {', '.join(map(repr, near))}" if near else ""
                 raise ValueError(f"keep={item!r} fits no node and is no operator{hint}")
             yield f"keep {item!r} fits no node of the model"
 
-    def _check(self, made: ModelProto) -> None:
+    def _check(self, made: ModelProto) -> str:
+        """Raises CheckError where the result is not valid; says so where the given model contradicts itself already."""
         try:
             check_model(made, full_check=True)
         except CheckError as error:
             try:
                 check_model(self.model, full_check=True)
             except CheckError as before:
-                raise CheckError(f"the model is not valid, so nothing of it is converted: {before}") from before
+                check_model(self.model)
+                check_model(made)
+                mine, theirs = (infer_with_problems(item, check_type=True)[1] for item in (made, self.model))
+                if len(mine) <= len(theirs):
+                    return f"the given model contradicts itself, and so does the result: {before}"
+                error = CheckError(mine[-1])
             raise CheckError(
                 f"the converted model is not valid, though the given one is; please report it: {error}"
             ) from error
+        return ""
 
 
 def _constraint(version: int) -> frozenset[str]:

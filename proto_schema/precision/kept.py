@@ -31,11 +31,39 @@ from proto_schema.precision.signatures import (
 from proto_schema.quantization.hoisted import constant_of
 
 MOVES = frozenset(
-    "Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Gather GatherElements GatherND Concat Split Expand Tile "
-    "Pad DepthToSpace SpaceToDepth Dropout ReverseSequence Where ScatterND ScatterElements Max Min Clip Compress "
-    "Trilu".split()
+    [
+        "Identity",
+        "Reshape",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Concat",
+        "Split",
+        "Expand",
+        "Tile",
+        "Pad",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "Dropout",
+        "ReverseSequence",
+        "Where",
+        "ScatterND",
+        "ScatterElements",
+        "Max",
+        "Min",
+        "Clip",
+        "Compress",
+        "Trilu",
+    ]
 )
-_COMPARES = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf NonZero ArgMax ArgMin".split())
+_COMPARES = frozenset(
+    ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf", "NonZero", "ArgMax", "ArgMin"]
+)
 _SELECTS = MOVES | {"Add", "Sub", "ConstantOfShape"}  # a large number in these is there to win or to lose
 _WHOLE = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64})
 _ANGLES = frozenset({"Sin", "Cos"})
@@ -99,8 +127,9 @@ def decided(
     seen: Mapping[str, Fit],
     search: Collection[int],
 ) -> Kept:
-    """Which nodes of an inferred model stay. `seen` says how the values of samples fit, by name; `search` has numbers of
-    nodes of the main graph that have to stay.
+    """Which nodes of an inferred model stay. `seen` says how the values of samples fit, by name.
+
+    `search` has numbers of nodes of the main graph that have to stay.
     """
     return _Judge(model, options, types, seen, search).run()
 
@@ -186,7 +215,11 @@ class _Judge:
             fit = self.seen.get(value.name) if value is not None and form == HALF else None
             if value is None or fit is None or fit.fits:
                 continue
-            what = f"reaches {fit.over:.3g} on the samples" if fit.over else f"loses {fit.loss:.0%} in {text} on the samples"
+            what = (
+                f"reaches {fit.over:.3g} on the samples"
+                if fit.over
+                else f"loses {fit.loss:.0%} in {text} on the samples"
+            )
             self.kept.beyond[value] = what
             reason = reason or f"makes {value.name!r}, which {what}"
         if reason and node.op_type in MOVES and any(value in self.kept.beyond for value in node.inputs if value):
@@ -239,9 +272,11 @@ class _Judge:
         wanted: set[Node] = set()
         members = frozenset(nodes)
         for node in reversed(nodes):
-            if node.op_type in _ANGLES or any(self._needs_all(user, place) for user, place in self._uses(node)):
-                wanted.add(node)
-            elif any(isinstance(user, Node) and user in wanted and user in members for user, _ in self._uses(node)):
+            if (
+                node.op_type in _ANGLES
+                or any(self._needs_all(user, place) for user, place in self._uses(node))
+                or any(isinstance(user, Node) and user in wanted and user in members for user, _ in self._uses(node))
+            ):
                 wanted.add(node)
         return frozenset(wanted)
 
@@ -273,7 +308,9 @@ class _Judge:
             node
             for graph in self.model.graph.nested()
             for node in graph.nodes
-            if (node.op_type in MOVES or node.op_type in _COMPARES) and not node.domain and node not in self.kept.reasons
+            if (node.op_type in MOVES or node.op_type in _COMPARES)
+            and not node.domain
+            and node not in self.kept.reasons
         ]
         grown = True
         while grown:
@@ -326,4 +363,3 @@ def _fit(tensor: TensorProto, code: int, infinite: float) -> Fit:
         raise
     except ValueError:  # its bytes are not there: the checker says so
         return _NO_FIT
-

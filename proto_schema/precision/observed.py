@@ -14,7 +14,7 @@ from proto_schema.precision.constants import MASK, Fit, fit_of
 def observed(
     model: ModelProto, names: Collection[str], samples: Given, code: int, budget: BudgetLike = None
 ) -> dict[str, Fit]:
-    """The worst that the samples show of each of these values. Raises ValueError as the calibration of `quantize` does."""
+    """The worst that the samples show of each of these values. Raises ValueError as a calibration does."""
     found: dict[str, Fit] = {}
     with Runner(model, names, budget) as runner:
         for place, feed in Samples(model, samples, budget):

@@ -54,8 +54,8 @@ class Report:
             more = f" and {len(names) - _ALIKE} more" if named and len(names) > _ALIKE else ""
             count = f"{len(names)} " if len(names) > 1 else ""
             yield f"{count}{op_type}{' ' + named if named else ''}{more} stays in float32: it {reason}"
-        for name, count in self.clamped.items():
-            yield f"constant {name!r}: {counted(count, 'number')} near infinity became the largest of {self.dtype}"
+        for name, infinite in self.clamped.items():
+            yield f"constant {name!r}: {counted(infinite, 'number')} near infinity became the largest of {self.dtype}"
         yield from self.notes
         total = sum(self.converted.values())
         stays = f", {counted(len(self.stays), 'node')} in float32" if self.stays else ""

@@ -134,17 +134,16 @@ class Rewriter:
     # -- borders
 
     def _inputs(self, graph: Graph) -> None:
-        old = (self.model.message.ir_version or 0) < _TENSORS_ALONE
+        changes = self.options.io == "convert" or (self.model.message.ir_version or 0) < _TENSORS_ALONE
         for value in graph.inputs:
             if value not in self.floats:
                 continue
             if value.tensor is None:
                 if self.options.io == "convert":
                     self._mark(value, self.code)
-            elif isinstance(value.tensor, TensorProto) and (old or self.options.io == "convert"):
-                if not self._any_stays(value):
-                    value.tensor = converted(value.tensor, self.code)
-                    self._mark(value, self.code)
+            elif isinstance(value.tensor, TensorProto) and changes and not self._any_stays(value):
+                value.tensor = converted(value.tensor, self.code)
+                self._mark(value, self.code)
 
     def _any_stays(self, value: Value) -> bool:
         """Whether a reader takes float32."""

@@ -3,7 +3,7 @@
 Our evaluator runs both models: it rounds every result to its type, as a runtime with kernels of that type does, where
 ONNX Runtime's CPU provider computes in float32. Nodes are ordered by how much of the difference comes with them, and
 the shortest beginning of that order is found by halving. Then parts of it, from halves to single nodes, change back as
-long as the outputs allow it. So no single node of the answer can be left out; a smaller answer of other nodes may exist.
+long as the outputs allow it. A smaller answer of other nodes may exist.
 """
 
 from __future__ import annotations

@@ -49,14 +49,60 @@ _FIXED: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 # Neither the CUDA provider nor the CPU provider has a float16 kernel, nor a body of operators that have one. The CPU's
 # kernels are asked, too (`runtimes`), so that a release which learns one takes it out.
 _WITHOUT_HALF = frozenset(
-    "Acos Acosh Asin Asinh Atan Atanh Cosh Sinh Tan Det CumSum EyeLike GridSample RoiAlign Hardmax MaxUnpool LpPool "
-    "GlobalLpPool LpNormalization Multinomial Unique NonZero DFT STFT MelWeightMatrix BlackmanWindow HammingWindow "
-    "HannWindow AffineGrid Col2Im DeformConv Bernoulli MaxRoiPool".split()
+    [
+        "Acos",
+        "Acosh",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "Cosh",
+        "Sinh",
+        "Tan",
+        "Det",
+        "CumSum",
+        "EyeLike",
+        "GridSample",
+        "RoiAlign",
+        "Hardmax",
+        "MaxUnpool",
+        "LpPool",
+        "GlobalLpPool",
+        "LpNormalization",
+        "Multinomial",
+        "Unique",
+        "NonZero",
+        "DFT",
+        "STFT",
+        "MelWeightMatrix",
+        "BlackmanWindow",
+        "HammingWindow",
+        "HannWindow",
+        "AffineGrid",
+        "Col2Im",
+        "DeformConv",
+        "Bernoulli",
+        "MaxRoiPool",
+    ]
 )
+# with a reduction, the CPU provider has a kernel that refuses float16 when it runs
+_REDUCING = frozenset({"ScatterElements", "ScatterND"})
 _BITS = frozenset({"BitCast"})  # these look at the bits of an element
 # the type of the first input has to fit nothing else
 _READERS = frozenset(
-    "Shape Size Cast CastLike ArgMax ArgMin IsNaN IsInf NonZero RandomNormalLike RandomUniformLike".split()
+    [
+        "Shape",
+        "Size",
+        "Cast",
+        "CastLike",
+        "ArgMax",
+        "ArgMin",
+        "IsNaN",
+        "IsInf",
+        "NonZero",
+        "RandomNormalLike",
+        "RandomUniformLike",
+    ]
 )
 
 # inputs -> outputs: T changes with the node, and "." does not; the last letter of the inputs stands for all further
@@ -171,6 +217,10 @@ def _holds_others(value: Value | None) -> bool:
 def _why_not(node: Node, schema: operators.OpSchema, code: int) -> str:
     if node.op_type in _BITS:
         return "looks at the bits of its elements"
+    if code == FLOAT16 and not node.domain and node.op_type in _REDUCING:
+        reduction = node.attributes.get("reduction", b"none")
+        if reduction != b"none":
+            return "has a reduction, which ONNX Runtime does not compute in float16"
     if code == FLOAT16 and not node.domain and node.op_type in _WITHOUT_HALF:
         first = schema.inputs[0].type if schema.inputs else ""
         if not runtimes.newest().has_kernel(node.op_type, schema.since_version, first, code):
@@ -178,9 +228,7 @@ def _why_not(node: Node, schema: operators.OpSchema, code: int) -> str:
     return ""
 
 
-def _by_schema(
-    node: Node, schema: operators.OpSchema, reads: list[bool], makes: list[bool], code: int
-) -> Signature:
+def _by_schema(node: Node, schema: operators.OpSchema, reads: list[bool], makes: list[bool], code: int) -> Signature:
     text = f"tensor({DTYPES[code].text})"
     of_inputs, of_outputs = variables(node, schema)
     fixed = _FIXED.get(node.op_type, ((), ())) if not node.domain else ((), ())
