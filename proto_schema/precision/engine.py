@@ -184,23 +184,28 @@ class _Conversion:
             yield f"keep {item!r} fits no node of the model"
 
     def _check(self, made: ModelProto) -> str:
-        """Raises CheckError where the result is not valid; says so where the given model contradicts itself already."""
-        try:
-            check_model(made, full_check=True)
-        except CheckError as error:
-            try:
-                check_model(self.model, full_check=True)
-            except CheckError as before:
-                check_model(self.model)
-                check_model(made)
-                mine, theirs = (infer_with_problems(item, check_type=True)[1] for item in (made, self.model))
-                if len(mine) <= len(theirs):
-                    return f"the given model contradicts itself, and so does the result: {before}"
-                error = CheckError(mine[-1])
-            raise CheckError(
-                f"the converted model is not valid, though the given one is; please report it: {error}"
-            ) from error
-        return ""
+        """Raises CheckError where the result is not valid; says so where the given model is not valid already."""
+        error = _invalid(made)
+        if error is None:
+            return ""
+        before = _invalid(self.model)
+        if before is not None:
+            mine, theirs = (infer_with_problems(item, check_type=True)[1] for item in (made, self.model))
+            if len(mine) <= len(theirs):
+                return f"the model is not valid, and neither is the result: {before}"
+            error = CheckError(mine[-1])
+        raise CheckError(
+            f"the converted model is not valid, though the given one is; please report it: {error}"
+        ) from error
+
+
+def _invalid(model: ModelProto) -> CheckError | None:
+    """The first rule that a model breaks, None for a valid one."""
+    try:
+        check_model(model, full_check=True)
+    except CheckError as error:
+        return error
+    return None
 
 
 def _constraint(version: int) -> frozenset[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO
 
+import proto_schema as ps
 from purexport.cli.errors import UsageError
 
 
@@ -72,3 +73,15 @@ def model_to_stdout() -> Iterator[Stdout]:
         finally:
             sys.stdout.flush()
             os.dup2(file.fileno(), place)
+
+
+def save_changed(model: ps.ModelProto, made: ps.ModelProto, source: str, target: str, force: bool) -> None:
+    """Write what has other weights than the model of the file `source`. Raises ValueError for a target in its files."""
+    from proto_schema.owned import files_of
+    from proto_schema.targets import judge
+
+    # the weights of before are not in the result: in place they would be lost
+    judge(os.fspath(target), "model", files_of(os.fspath(source)), force)
+    tensors = model.graph.initializer if model.graph is not None else ()
+    outside = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors)
+    ps.save(made, target, external_data=outside or None, overwrite=force)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import proto_schema as ps
 from proto_schema.budget import EVALUATION
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import add_budget, parse_budget
-from purexport.cli.streams import add_force, report_stream
+from purexport.cli.streams import add_force, report_stream, save_changed
 from purexport.cli.terminal import titled
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def _run(args: argparse.Namespace) -> int:
             _NOTHING if args.dry_run else f"{_NOTHING}: {args.output} has the weights of {args.file} as they are"
         )
     if not args.dry_run:
-        _write(model, made, args)
+        save_changed(model, made, args.file, args.output, args.force)
     text = json.dumps({**facts, **more}, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0 if any_fewer else 1
@@ -187,17 +186,3 @@ def _refuse_calibration(args: argparse.Namespace) -> None:
     for name in ("calibrate", "method", "percentile", "per_channel", "budget"):
         if getattr(args, name):
             raise UsageError(f"--{name.replace('_', '-')} is of activations; say --activations uint8 or int8, too")
-
-
-def _write(model: ps.ModelProto, made: ps.ModelProto, args: argparse.Namespace) -> None:
-    from proto_schema.owned import files_of
-    from proto_schema.targets import judge
-
-    # the weights of before are not in the result: in place they would be lost
-    judge(os.fspath(args.output), "model", files_of(os.fspath(args.file)), args.force)
-    ps.save(made, args.output, external_data=_has_data_files(model) or None, overwrite=args.force)
-
-
-def _has_data_files(model: ps.ModelProto) -> bool:
-    graph = model.graph or ps.GraphProto()
-    return any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in graph.initializer)
