@@ -194,23 +194,23 @@ class _Judge:
     def _by_values(self, node: Node, found: Signature) -> str:
         if node in self.positions:
             return "computes sizes or positions, which are integers that the type may not have"
-        text, reason = text_of(self.code), ""
+        text, reason, over = text_of(self.code), "", False
         infinite = MASK if node.op_type in _SELECTS and not node.domain else INFINITE
         for value, form in zip(node.inputs, found.inputs, strict=True):
             if value is None or form != HALF:
                 continue
             if value in self.kept.beyond:
-                reason = reason or f"reads {value.name!r}, which {self.kept.beyond[value]}"
+                reason, over = reason or f"reads {value.name!r}, which {self.kept.beyond[value]}", True
                 continue
             tensor = held_by(value)
             if tensor is None:
                 continue
             why = self._does_not_fit(value.name, tensor, infinite)
-            reason = reason or (f"reads the constant {value.name!r}, {why}" if why else "")
+            reason, over = reason or (f"reads the constant {value.name!r}, {why}" if why else ""), over or bool(why)
         filled = node.attributes.get("value") if node.op_type == "ConstantOfShape" else None
         if isinstance(filled, TensorProto):
             why = self._does_not_fit(node.output.name, filled, infinite)
-            reason = reason or (f"makes a constant {why}" if why else "")
+            reason, over = reason or (f"makes a constant {why}" if why else ""), over or bool(why)
         for value, form in zip(node.outputs, found.outputs, strict=True):
             fit = self.seen.get(value.name) if value is not None and form == HALF else None
             if value is None or fit is None or fit.fits:
@@ -222,10 +222,10 @@ class _Judge:
             )
             self.kept.beyond[value] = what
             reason = reason or f"makes {value.name!r}, which {what}"
-        if reason and node.op_type in MOVES and any(value in self.kept.beyond for value in node.inputs if value):
+        if over and (node.op_type in MOVES or node.op_type == "ConstantOfShape"):
             for value in node.outputs:
                 if value is not None and self.is_float(value):
-                    self.kept.beyond.setdefault(value, "has moved numbers that do not fit")
+                    self.kept.beyond.setdefault(value, "has numbers beyond the type")
         return reason
 
     def _by_constants(self, node: Node) -> str:

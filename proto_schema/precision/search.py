@@ -2,8 +2,8 @@
 
 Our evaluator runs both models: it rounds every result to its type, as a runtime with kernels of that type does, where
 ONNX Runtime's CPU provider computes in float32. Nodes are ordered by how much of the difference comes with them, and
-the shortest beginning of that order is found by halving. Then parts of it, from halves to single nodes, change back as
-long as the outputs allow it. A smaller answer of other nodes may exist.
+the shortest beginning of that order is found by halving. Then parts of it, from halves to single nodes (of a long one
+to a 32nd), change back as long as the outputs allow it. A smaller answer of other nodes may exist.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from proto_schema.budget import BudgetLike
 from proto_schema.onnx import ModelProto
 from proto_schema.records import dataclass
 from proto_schema.reference import ReferenceEvaluator
+
+_PARTS = 32  # the least part of the answer that is tried alone, so that a search ends
 
 Convert = Callable[[Sequence[int]], ModelProto]
 Feeds = Sequence[Mapping[str, Any]]
@@ -53,10 +55,11 @@ class Search:
             return Found((), before, before, self.runs)
         order = self._order()
         low, high = 0, len(order)  # `low` nodes are too few
-        if self.difference(order) > self.tolerance:
+        all_kept = self.difference(order)
+        if all_kept > self.tolerance:
             raise ValueError(
                 f"no choice of nodes brings the outputs within {self.tolerance:g} of their largest element: with all "
-                f"of them in float32 the difference is {self.difference(order):.3g}; raise the tolerance"
+                f"of them in float32 the difference is {all_kept:.3g}; raise the tolerance"
             )
         while high - low > 1:
             middle = (low + high) // 2
@@ -69,8 +72,8 @@ class Search:
 
     def _without_idle(self, nodes: list[int]) -> list[int]:
         """The nodes without those that are not needed, tried in parts."""
-        size = len(nodes) // 2
-        while size:
+        size, least = len(nodes) // 2, max(len(nodes) // _PARTS, 1)
+        while size >= least:
             place = 0
             while place < len(nodes):
                 rest = nodes[:place] + nodes[place + size :]
@@ -82,13 +85,18 @@ class Search:
         return nodes
 
     def difference(self, nodes: Sequence[int]) -> float:
-        """The largest difference of an output with these nodes kept, as a part of the output's largest element."""
+        """The largest difference of an output with these nodes kept, as a part of its largest element.
+
+        Past the tolerance the feeds that are left do not run.
+        """
         self.runs += 1
         other = ReferenceEvaluator(self.convert(nodes), budget=self.budget)
         worst = 0.0
         for feed, wanted in zip(self.feeds, self.wanted, strict=True):
             for one, two in zip(wanted, other.run(None, dict(feed)), strict=True):
                 worst = max(worst, apart(one, two))
+            if worst > self.tolerance:
+                break
         return worst
 
     def _order(self) -> list[int]:
