@@ -135,7 +135,7 @@ class _Conversion:
         return frozenset(name for node in graph.node for name in node.output if name)
 
     def _searched(self, samples: Given | None, seen: Mapping[str, Fit], budget: BudgetLike) -> Sequence[int]:
-        from proto_schema.simplification.proof import random_inputs
+        from proto_schema.rewrite.proof import random_inputs
 
         if samples is None:
             feeds: list[Mapping[str, Any]] = list(random_inputs(self.model, _DRAWN, budget=budget))
@@ -163,11 +163,13 @@ class _Conversion:
         stays = tuple(Stay(_name(node), node.op_type, kept.reasons[node]) for node in nodes if node in kept.reasons)
         changed = counts(node.op_type for node in nodes if _changes(node, kept, types))
         before, unused = _bytes(work), list(self._unused(work, options))
-        casts = Rewriter(work, options, types, kept).run()
+        rewriter = Rewriter(work, options, types, kept)
+        casts = rewriter.run()
+        clamped = {as_text(name): count for name, count in kept.clamped.items() if name in rewriter.stored}
         made = work.to_message()
         made.ir_version = max(made.ir_version or 0, DTYPES[options.code].since)
         notes = (*self.notes, *unused)
-        report = Report(options.dtype, options.io, changed, stays, kept.clamped, casts, before, _bytes(work), notes)
+        report = Report(options.dtype, options.io, changed, stays, clamped, casts, before, _bytes(work), notes)
         return made, report
 
     def _unused(self, work: Model, options: Options) -> Iterator[str]:

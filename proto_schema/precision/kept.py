@@ -155,6 +155,11 @@ class _Judge:
                 self.kept.reasons[node] = "is needed in float32 by the outputs, as the search found"
         self._judge(graph)
         self._grow()
+        for value in graph.outputs if self.options.io == "convert" else ():
+            tensor = held_by(value)
+            why = "" if tensor is None else self._does_not_fit(value.name, tensor, INFINITE)
+            if why:
+                raise ValueError(f"the output {value.name!r} is a constant {why}; leave inputs and outputs (io='keep')")
         return self.kept
 
     def is_float(self, value: Value | None) -> bool:

@@ -26,7 +26,7 @@ _TENSORS_ALONE = 4  # the IR version since which a tensor of the file need not b
 
 
 class Rewriter:
-    """One rewriting of one model. `casts` is how many casts it has put in."""
+    """One rewriting of one model. `stored` has the names of the constants that are in the other type afterwards."""
 
     def __init__(self, model: Model, options: Options, types: Types, kept: Kept) -> None:
         self.model = model
@@ -40,6 +40,7 @@ class Rewriter:
         self.same: dict[Value, Value] = {}  # results of casts to the type that is there
         self.old: list[Node] = []  # casts of the model
         self.casts: list[Node] = []
+        self.stored: set[str] = set()
 
     def run(self) -> int:
         """Rewrite the model; how many casts there are that were not."""
@@ -77,6 +78,7 @@ class Rewriter:
                 self._mark(value, self.code)
         if node.op_type == "ConstantOfShape":
             filler = node.attributes.get("value")
+            self.stored.add(node.output.name)
             zero = from_array(np.zeros(1, np.float32))
             node.attributes["value"] = converted(filler if isinstance(filler, TensorProto) else zero, self.code)
         elif node.op_type in TYPED and not node.domain:
@@ -143,6 +145,7 @@ class Rewriter:
                     self._mark(value, self.code)
             elif isinstance(value.tensor, TensorProto) and changes and not self._any_stays(value):
                 value.tensor = converted(value.tensor, self.code)
+                self.stored.add(value.name)
                 self._mark(value, self.code)
 
     def _any_stays(self, value: Value) -> bool:
@@ -205,6 +208,7 @@ class Rewriter:
         tensor = held_by(value)
         name = self.model.new_name(f"{value.name}_{self.options.dtype if wanted == self.code else 'float32'}")
         if tensor is not None and not value.is_input:
+            self.stored.add(value.name)
             remade = converted(tensor, wanted)
             if node is None:
                 return graph.add_initializer(remade, name)

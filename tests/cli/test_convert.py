@@ -63,6 +63,33 @@ def test_what_cannot_be_converted(folder: Path, capsys: pytest.CaptureFixture[st
     )
 
 
+def test_another_float_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "good.onnx", "--dtype", "float16", "--keep", "Softmax,Mish", "-o", "half.onnx"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Mish 'y' stays in float32: it is named by keep (Mish)",
+        "keep 'Softmax' fits no node of the model",
+        "1 node in float16, 1 node in float32; 2 casts added; constants 0 B -> 0 B",
+    ]
+    x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+    wanted, found = (
+        np.asarray(onnxruntime.InferenceSession(name).run(None, {"x": x})[0]) for name in ("good.onnx", "half.onnx")
+    )
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_another_float_type_of_what_has_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("a.npy", np.full((1, 3), 300, np.float32))
+    more = ["--samples", "a.npy", "--search", "--opset", "21", "--dry-run", "--json"]
+    assert main(["convert", "good.onnx", "--dtype", "float16", *more]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["converts"] and facts["converted"] == {"Gelu": 1, "Mish": 1} and "search kept 0" in facts["notes"][0]
+    assert main(["convert", "text.onnx", "--dtype", "bfloat16", "--dry-run"]) == 1
+    assert "nothing computes in bfloat16" in capsys.readouterr().out
+    assert main(["convert", "good.onnx", "--dtype", "float16", "--keep", "Mihs", "-o", "half.onnx"]) == 2
+    assert "--keep 'Mihs' fits no node and is no operator; near: 'Mish'" in capsys.readouterr().err
+    assert not (folder / "half.onnx").exists()
+
+
 LIMITED = """
 import re, sys
 from purexport.cli.main import main

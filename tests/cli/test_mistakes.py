@@ -83,6 +83,8 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["simplify", "none.onnx", "--dry-run", "--fold-bytes", "much"], "none.onnx: No such file"),
     (["convert", "net.py"], "say which version to convert to"),
     (["convert", "net.py", "--opset", "12"], "say where to write the result"),
+    (["convert", "net.py", "--opset", "12", "--search"], "--search is of another float type; say --dtype float16"),
+    (["convert", "net.py", "--dtype", "float16", "--tolerance", "0.1"], "--tolerance is of --search"),
     (["convert", "net.py", "--opset", "ai.onnx.ml", "-o", "out.onnx"], "write a version, as in 12"),
     (["convert", "net.py", "--opset", "12", "-o", "out.onnx"], "net.py: "),
     (["convert", "none.onnx", "--opset", "12", "-o", "out.onnx"], "none.onnx: No such file"),

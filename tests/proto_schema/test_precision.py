@@ -152,15 +152,16 @@ def read(text: str) -> ps.ModelProto:
 
 def feed_of(model: ps.ModelProto, half: bool = False) -> dict[str, Any]:
     """Numbers for the inputs: the same for both models."""
-    draw, made = np.random.default_rng(3), {}
+    draw = np.random.default_rng(3)
+    made: dict[str, Any] = {}
     for item in model.graph.input:
         kind = item.type.tensor_type
         shape = [size.dim_value or 3 for size in kind.shape.dim]
         numbers = draw.standard_normal(shape)
         if kind.elem_type in (1, 10):
-            made[item.name] = numbers.astype(np.float16).astype(np.float16 if half else np.float32)
+            made[item.name or ""] = numbers.astype(np.float16).astype(np.float16 if half else np.float32)
         else:
-            made[item.name] = np.ones(shape, np.bool_) if kind.elem_type == 9 else np.full(shape, 2, np.int64)
+            made[item.name or ""] = np.ones(shape, np.bool_) if kind.elem_type == 9 else np.full(shape, 2, np.int64)
     return made
 
 
@@ -215,7 +216,7 @@ def weights(text: str, **arrays: Any) -> ps.ModelProto:
 def test_a_weight_of_two_readers_is_there_in_both_types() -> None:
     model = weights(X + "{ a = MatMul(x, w) b = Softmax(w) y = MatMul(a, b) }", w=np.eye(4) / 3)
     made = ps.convert_float(model, keep=["Softmax"])
-    types = {item.name: item.data_type for item in made.graph.initializer}
+    types = {item.name: item.data_type or 0 for item in made.graph.initializer}
     assert sorted(types.values()) == [1, HALF] and types["w"] == 1
     alone = ps.convert_float(model).graph.initializer
     assert [(item.name, item.data_type) for item in alone] == [("w", HALF)]
@@ -238,6 +239,23 @@ def test_a_weight_beyond_the_type_is_named_and_its_node_stays() -> None:
         and stay.reason == "reads the constant 'w', which reaches 1e+06, beyond the 65504 of float16"
     )
     assert not converted(model, "bfloat16").report.stays
+
+
+def test_what_has_to_be_converted_and_does_not_fit_is_refused() -> None:
+    model = weights("g (float[n, 4] x) => (float[n, 4] y, float[1] w) { y = Relu(x) }", w=[1e6])
+    assert converted(model).model.graph.output[1].type.tensor_type.elem_type == 1
+    with pytest.raises(ValueError, match="the output 'w' is a constant which reaches 1e\\+06, beyond the 65504"):
+        converted(model, io="convert")
+    inside = "{ y = If (c) <then_branch = t () => (float[1] p) { p = Constant<value_floats = [1e6]>() }, "
+    inside += "else_branch = e () => (float[1] q) { q = Constant<value_floats = [1.0]>() }> }"
+    (stay,) = converted(read("g (bool c) => (float[1] y) " + inside)).report.stays
+    assert stay.reason.startswith("passes the constant 'p', which reaches 1e+06")
+
+
+def test_a_mask_of_a_node_that_stays_is_as_it_was() -> None:
+    model = weights(X + "{ a = Add(x, m) y = Softmax(a) }", m=[0, 0, 0, -3e38])
+    found = converted(model, keep=["Add"])
+    assert not found.report.clamped and found.model.graph.initializer[0].data_type == 1
 
 
 def test_samples_find_what_overflows() -> None:
