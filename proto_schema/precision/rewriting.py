@@ -258,7 +258,7 @@ class Rewriter:
         if value.declared is None:
             return
         declared = copy.copy(value.declared)
-        if said is not None and said.tensor_type is not None:
+        if said is not None and said.tensor_type is not None and said.tensor_type.shape is not None:
             declared.type = copy.copy(said)
             declared.type.tensor_type = copy.copy(said.tensor_type)
             declared.type.tensor_type.elem_type = code

@@ -252,6 +252,15 @@ def test_what_has_to_be_converted_and_does_not_fit_is_refused() -> None:
     assert stay.reason.startswith("passes the constant 'p', which reaches 1e+06")
 
 
+def test_an_output_that_is_declared_twice_keeps_its_sizes() -> None:
+    model = read(X + "{ a = Relu(x) y = Exp(a) }")
+    model.graph.value_info = [helper.make_tensor_value_info("y", 1, None)]
+    for io in ("keep", "convert"):
+        made = ps.convert_float(model, io=io)
+        sizes = made.graph.output[0].type.tensor_type.shape
+        assert sizes is not None and [size.dim_param or size.dim_value for size in sizes.dim] == ["n", 4]
+
+
 def test_a_mask_of_a_node_that_stays_is_as_it_was() -> None:
     model = weights(X + "{ a = Add(x, m) y = Softmax(a) }", m=[0, 0, 0, -3e38])
     found = converted(model, keep=["Add"])
