@@ -103,6 +103,15 @@ def checkpoints() -> None:
     np.save("samples/1.npy", np.ones((1, 3, 8, 8), np.float32))
 
 
+def small_perceptron() -> None:
+    """A file of a few layers, and a sample."""
+    nn = torch.nn
+    layers = [nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 16), nn.Softmax(-1)]
+    purexport.export(nn.Sequential(*layers).eval(), (torch.rand(2, 16),), "net.onnx")
+    Path("samples").mkdir()
+    np.save("samples/1.npy", np.ones((2, 16), np.float32))
+
+
 def aligned(path: Path) -> None:
     """Puts spaces behind the header of a safetensors file, so that data begins where other writers put it."""
     data = path.read_bytes()
@@ -129,6 +138,7 @@ RUN = [
     Page("docs/coming-from-torch-onnx.md"),
     Page("docs/custom-operators.md"),
     Page("docs/graphs.md"),
+    Page("docs/half-precision.md", small_perceptron),
     Page("docs/language-models.md", language_models, needs="transformers"),
     Page("docs/large-models.md", checkpoints),
     Page("docs/minimal-environment.md"),
