@@ -68,7 +68,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         type=float,
         help="of --search: a part of an output's largest element (default: 0.01)",
     )
-    add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
+    add("-o", "--output", metavar="FILE", help="the file to write; may be the same without --dtype")
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")
     add_budget(parser, "each run of our evaluator with --samples or --search", EVALUATION)
     add_force(parser)
