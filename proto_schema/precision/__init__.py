@@ -12,6 +12,6 @@ payloads that are made when the model is written, so the sources must stay as th
 
 from proto_schema.precision.engine import Converted, convert_float, converted
 from proto_schema.precision.options import Options
-from proto_schema.precision.report import Report, Stay
+from proto_schema.precision.report import PrecisionReport, Stay
 
-__all__ = ["Converted", "Options", "Report", "Stay", "convert_float", "converted"]
+__all__ = ["Converted", "Options", "PrecisionReport", "Stay", "convert_float", "converted"]

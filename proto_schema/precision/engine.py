@@ -21,11 +21,11 @@ from proto_schema.inliner import inline_local_functions
 from proto_schema.ir import Model, Node, from_message
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 from proto_schema.precision.constants import Fit, nbytes
-from proto_schema.precision.kept import Kept, Types, decided
+from proto_schema.precision.kept import KeptNodes, Types, decided
 from proto_schema.precision.observed import observed
 from proto_schema.precision.options import TOLERANCE, Borders, Options, is_operator
-from proto_schema.precision.report import Report, Stay, counts
-from proto_schema.precision.rewriting import Rewriter
+from proto_schema.precision.report import PrecisionReport, Stay, counts
+from proto_schema.precision.rewriting import CastRewriter
 from proto_schema.precision.search import Search
 from proto_schema.precision.signatures import FLOAT32
 from proto_schema.records import dataclass
@@ -41,7 +41,7 @@ class Converted:
     """The model in another type, and what was done."""
 
     model: ModelProto
-    report: Report
+    report: PrecisionReport
 
 
 def convert_float(
@@ -154,7 +154,9 @@ class _Conversion:
         )
         return found.nodes
 
-    def _convert(self, options: Options, seen: Mapping[str, Fit], chosen: Collection[int]) -> tuple[ModelProto, Report]:
+    def _convert(
+        self, options: Options, seen: Mapping[str, Fit], chosen: Collection[int]
+    ) -> tuple[ModelProto, PrecisionReport]:
         work = from_message(self.model)
         work.infer()
         types = Types(work, self.opsets)
@@ -163,13 +165,13 @@ class _Conversion:
         stays = tuple(Stay(_name(node), node.op_type, kept.reasons[node]) for node in nodes if node in kept.reasons)
         changed = counts(node.op_type for node in nodes if _changes(node, kept, types))
         before, unused = _bytes(work), list(self._unused(work, options))
-        rewriter = Rewriter(work, options, types, kept)
+        rewriter = CastRewriter(work, options, types, kept)
         casts = rewriter.run()
         clamped = {as_text(name): count for name, count in kept.clamped.items() if name in rewriter.stored}
         made = work.to_message()
         made.ir_version = max(made.ir_version or 0, DTYPES[options.code].since)
         notes = (*self.notes, *unused)
-        report = Report(options.dtype, options.io, changed, stays, clamped, casts, before, _bytes(work), notes)
+        report = PrecisionReport(options.dtype, options.io, changed, stays, clamped, casts, before, _bytes(work), notes)
         return made, report
 
     def _unused(self, work: Model, options: Options) -> Iterator[str]:
@@ -220,7 +222,7 @@ def _name(node: Node) -> str:
     return as_text(node.name or (made.name if made is not None else ""))
 
 
-def _changes(node: Node, kept: Kept, types: Types) -> bool:
+def _changes(node: Node, kept: KeptNodes, types: Types) -> bool:
     """Whether a node computes in the other type."""
     if node in kept.reasons or node.op_type in ("Cast", "Constant"):
         return False

@@ -105,7 +105,7 @@ class Types:
 
 
 @dataclass
-class Kept:
+class KeptNodes:
     """The decision. `reasons` has a node that stays with its reason; `clamped` the constants whose large numbers become
     the type's largest; `beyond` values that hold numbers which the type does not have.
     """
@@ -126,7 +126,7 @@ def decided(
     types: Types,
     seen: Mapping[str, Fit],
     search: Collection[int],
-) -> Kept:
+) -> KeptNodes:
     """Which nodes of an inferred model stay. `seen` says how the values of samples fit, by name.
 
     `search` has numbers of nodes of the main graph that have to stay.
@@ -144,10 +144,10 @@ class _Judge:
         self.code = options.code
         self.seen = seen
         self.search = frozenset(search)
-        self.kept = Kept()
+        self.kept = KeptNodes()
         self.fits: dict[tuple[int, float], Fit] = {}
 
-    def run(self) -> Kept:
+    def run(self) -> KeptNodes:
         graph = self.model.graph
         self.positions = self._positions()
         for number, node in enumerate(graph.nodes):

@@ -24,7 +24,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Report:
+class PrecisionReport:
     """`converted` has how many nodes of each operator compute in the type. `clamped` has constants with the numbers in
     them that stand for infinity and became the type's largest. `casts` are those in the result that were not in the
     model. `before` and `after` are bytes of float constants. `notes` say what else is to be known.

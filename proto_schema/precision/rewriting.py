@@ -17,7 +17,7 @@ from proto_schema.ir import Graph, Model, Node, Value
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import TensorProto
 from proto_schema.precision.constants import converted
-from proto_schema.precision.kept import Kept, Types, held_by
+from proto_schema.precision.kept import KeptNodes, Types, held_by
 from proto_schema.precision.options import Options
 from proto_schema.precision.signatures import ANY, BODIES, FLOAT32, HALF, TYPED
 
@@ -25,10 +25,10 @@ _CLIP_OF_INPUTS = 11  # the opset since which the ends of Clip are inputs
 _TENSORS_ALONE = 4  # the IR version since which a tensor of the file need not be an input, too
 
 
-class Rewriter:
+class CastRewriter:
     """One rewriting of one model. `stored` has the names of the constants that are in the other type afterwards."""
 
-    def __init__(self, model: Model, options: Options, types: Types, kept: Kept) -> None:
+    def __init__(self, model: Model, options: Options, types: Types, kept: KeptNodes) -> None:
         self.model = model
         self.options = options
         self.code = options.code

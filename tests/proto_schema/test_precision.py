@@ -330,12 +330,12 @@ def test_an_opset_without_the_type() -> None:
 
 @pytest.mark.parametrize("fault", ["no cast", "other type"])
 def test_planted_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = rewriting.Rewriter._make
+    real = rewriting.CastRewriter._make
 
-    def planted(self: rewriting.Rewriter, value: Any, wanted: int) -> Any:
+    def planted(self: rewriting.CastRewriter, value: Any, wanted: int) -> Any:
         return value if fault == "no cast" else real(self, value, BFLOAT)
 
-    monkeypatch.setattr(rewriting.Rewriter, "_make", planted)
+    monkeypatch.setattr(rewriting.CastRewriter, "_make", planted)
     with pytest.raises(ps.CheckError, match="the converted model is not valid, though the given one is"):
         ps.convert_float(weights(X + "{ a = MatMul(x, w) y = Exp(a) }", w=np.eye(4)))
     monkeypatch.setattr(engine, "_invalid", lambda model: None)
