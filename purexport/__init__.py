@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
     from purexport.frontends.core.mode import is_in_onnx_export, select_model_mode_for_export
+    from purexport.frontends.core.observed import Observed
+    from purexport.frontends.core.observing import observe
     from purexport.language.model import language_model
     from purexport.language.pretrained import pretrained_model
     from purexport.options import OperatorExportTypes, TrainingMode
@@ -37,6 +39,7 @@ _ROOMS = {
     "Checkpoint": "weights.checkpoint",
     "Comparison": "comparison.result",
     "ONNXProgram": "program",
+    "Observed": "frontends.core.observed",
     "OperatorExportTypes": "options",
     "Report": "runtime.report",
     "TrainingMode": "options",
@@ -46,6 +49,7 @@ _ROOMS = {
     "export_to_pretty_string": "pipeline",
     "is_in_onnx_export": "frontends.core.mode",
     "language_model": "language.model",
+    "observe": "frontends.core.observing",
     "patch": "compat.patch.substitutes",
     "pretrained_model": "language.pretrained",
     "register_custom_op_symbolic": "compat.symbolic.registry",
@@ -60,6 +64,7 @@ __all__ = [
     "Comparison",
     "ExportError",
     "ONNXProgram",
+    "Observed",
     "OperatorExportTypes",
     "Report",
     "TrainingMode",
@@ -74,6 +79,7 @@ __all__ = [
     "export_to_pretty_string",
     "is_in_onnx_export",
     "language_model",
+    "observe",
     "operators",
     "patch",
     "pretrained_model",

@@ -120,7 +120,8 @@ def export(
 
     What is exported:
       `model`: an nn.Module, a script, an ExportedProgram, or a function.
-      `args`: one tensor or a tuple; a dict at its end holds keyword arguments.  Arguments and results may be
+      `args`: one tensor or a tuple; a dict at its end holds keyword arguments; or the calls that `purexport.observe`
+        saw.  Arguments and results may be
         containers, mappings, dataclasses and caches, nested in any way.  By trace the Python numbers among the
         arguments are inputs too, where the model lets them vary.
       `kwargs`: keyword arguments, also None, numbers and strings.
@@ -262,7 +263,7 @@ def with_progress(options: Options) -> Iterator[Options]:
 def lowered(run: Run) -> tuple[Run, Onnx]:
     """The ONNX graph, and the run with the numbers and axes that it has."""
     declared, onnx, remarks = with_numbers(run, lambda given: _at_asked_sizes(given, captured_and_lowered))
-    onnx.lowered.remarks[:0] = warn_user(remarks)
+    onnx.lowered.remarks[:0] = warn_user([*run.remarks, *remarks])
     return declared, onnx
 
 

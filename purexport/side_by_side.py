@@ -28,6 +28,7 @@ from purexport.comparison.result import Comparison
 from purexport.comparison.torch_values import Anchor, anchors, torch_values
 from purexport.errors import ExportError
 from purexport.frontends.core.mode import select_model_mode_for_export
+from purexport.frontends.core.observed import Observed
 from purexport.frontends.core.structures import tensors_in
 from purexport.options import Options, TrainingMode
 from purexport.pipeline import Model, lowered
@@ -77,6 +78,8 @@ def compare(
     OSError and the errors of `proto_schema.load` for a file that cannot be read.
     """
     file, route = _model_of(file_or_program)
+    if isinstance(args, Observed):
+        args, kwargs = args.form.best.arguments
     if isinstance(model, (str, bytes, os.PathLike, ps.ModelProto, ONNXProgram)):
         return _two_files(_model_of(model)[0], file, args, kwargs, (rtol, atol), inside, budget)
     bounds = tolerance(file, rtol, atol)

@@ -192,7 +192,8 @@ ROOMS = {
     ),
     "frontends.core": _room(
         "purexport/frontends/* purexport/frontends/core/*",
-        "frontends/{structures,names,nesting,wrappers,left_alone,free_axes,bad_input,row_loops,single_calls,route_choice}",
+        "frontends/{structures,names,nesting,wrappers,left_alone,free_axes,bad_input,row_loops,single_calls,route_choice}"
+        " frontends/observed",
         "frontends/routes_agree",
     ),
     "frontends.trace": _room(

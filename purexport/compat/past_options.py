@@ -19,6 +19,7 @@ import torch
 from purexport.compat import torch_onnx
 from purexport.errors import ExportError
 from purexport.frontends.core.mode import exporting, select_model_mode_for_export
+from purexport.frontends.core.observed import Observed
 from purexport.frontends.core.request import script_parameters
 from purexport.options import OperatorExportTypes, TrainingMode, ours
 from purexport.program import ONNXProgram
@@ -185,8 +186,11 @@ def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tup
 
     As in torch.onnx an empty dict at the end says that a dict before it is a positional argument.  A dict is positional
     too if `forward` cannot take its keys as names.  If `kwargs` are given, `args` stay as they are.
-    Raises ExportError if some of the keys are parameters of `forward` and others are not.
+    Observed calls stand for the arguments of one.
+    Raises ExportError if some of the keys are parameters of `forward` and others are not, or if no call was observed.
     """
+    if isinstance(args, Observed):
+        return args.form.best.arguments
     given = args if isinstance(args, tuple) else (args,)
     if kwargs is not None or not given or type(given[-1]) is not dict:
         return given, dict(kwargs or {})

@@ -22,6 +22,13 @@ FAMILIES: tuple[Family, ...] = (
                 "the model takes 1 args, 2 were given",
             ),
             Code(
+                "no-call-observed",
+                "The block of `observe` ended, and the module was not called in it.",
+                "Run the pipeline inside the block. If it calls a method or a part of the module, observe that.",
+                "no call of the Decoder was seen; run the model inside the block: with purexport.observe(module) as "
+                "seen: pipe(...)",
+            ),
+            Code(
                 "argument-layout",
                 "An argument is a sparse or nested tensor. Inputs of a file are dense.",
                 "Pass the dense tensor, and convert it inside of the model.",

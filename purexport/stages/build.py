@@ -62,7 +62,7 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
         (options.verbose if callable(options.verbose) else say)(printer.graph_text(proto, found))
     report = _report(run, onnx, proto)
     state = onnx.pure.state
-    constants = run.constants if run.numbers else None
+    constants = run.constants if run.numbers or run.constants else None
     # where weights come from elsewhere, torch's program holds what stood for them
     recorded = None if run.options.weights is not None else onnx.pure.captured.program
     program = ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, constants)
@@ -80,7 +80,7 @@ def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:
         [*onnx.pure.remarks, *lowered.remarks],
     )
     names = [item.name for item in onnx.pure.graph.inputs if item.kind == "user"]
-    found = (run.free_axes or FreeAxes()) if run.options.dynamic else None
+    found = run.free_axes or (FreeAxes() if run.options.dynamic else None)
     for item in proto.graph.input:
         shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
         for axis, dim in enumerate(shape.dim if shape is not None and item.name in names else ()):

@@ -34,7 +34,8 @@ def with_numbers(run: Run, stages: Stages[T]) -> tuple[Run, T, list[str]]:
     places = _places(run)
     remarks: list[str] = []
     if not places:
-        return *stages(run), remarks
+        declared, made = stages(run)
+        return declared if run.varying is None else _with_numbers_seen(run, declared, remarks), made, remarks
     done = _tried(run, places, stages, remarks)
     if done is None:
         remarks.clear()
@@ -49,7 +50,38 @@ def with_numbers(run: Run, stages: Stages[T]) -> tuple[Run, T, list[str]]:
             f"the Python numbers {left} among the arguments cannot be inputs of the file, because the model needs "
             "their values at the export; the file has the numbers of the example"
         )
-    return *done, list(dict.fromkeys(remarks))
+    declared, made = done
+    if run.varying is not None:
+        declared = _with_numbers_seen(run, declared, remarks)
+    return declared, made, list(dict.fromkeys(remarks))
+
+
+def _with_numbers_seen(run: Run, declared: Run, remarks: list[str]) -> Run:
+    """The run with the numbers that varied in observed calls among its constants, if no input stands for them.
+
+    So a call of the file with another number is refused, also where the tracer sees no effect of it: a loop in Python
+    ran for the example's.
+    """
+    tree = apart(run.arguments)
+    leaves = [leaf for _, leaf in tree.leaves()]
+    places = [place for place, number in enumerate(tree.numbers()) if number or _is_tensor(leaves[place])]
+    fixed = [index for index, place in enumerate(places) if not _is_tensor(leaves[place])]
+    taken = _taken(declared, len(places))
+    constants = {index: leaves[places[index]] for index in fixed if index not in taken}
+    left = [places[index] for index in constants if places[index] in (run.varying or ())]
+    if left and not remarks:
+        remarks.append(
+            f"the Python numbers {', '.join(map(repr, _names(run, left)))} varied in the observed calls, and are no "
+            "inputs of the file, because the model takes them as numbers; the file has those of the example"
+        )
+    return dataclasses.replace(declared, constants=constants)
+
+
+def _taken(declared: Run, count: int) -> set[int]:
+    """Which of all tensors and numbers are inputs of the file."""
+    if not declared.constants and not declared.numbers:
+        return set()
+    return {index for index in range(count) if index not in declared.constants}
 
 
 def _places(run: Run) -> list[int]:
@@ -59,7 +91,8 @@ def _places(run: Run) -> list[int]:
     request = Request(run.model, args, kwargs, options.capture, dynamic_shapes=options.dynamic_shapes)
     if run.weights.valueless_tensors or not takes_numbers(request):
         return []
-    return [place for place, number in enumerate(apart(run.arguments).numbers()) if number]
+    places = [place for place, number in enumerate(apart(run.arguments).numbers()) if number]
+    return places if run.varying is None else [place for place in places if place in run.varying]
 
 
 def _tried(run: Run, places: Sequence[int], stages: Stages[T], remarks: list[str]) -> tuple[Run, T] | None:

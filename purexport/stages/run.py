@@ -25,11 +25,13 @@ from purexport.errors import ExportError
 from purexport.frontends.choose import check_choice
 from purexport.frontends.core.calls import refuse_unfit
 from purexport.frontends.core.free_axes import FreeAxes
+from purexport.frontends.core.observed import Observed
 from purexport.frontends.core.request import NumbersHeldError
 from purexport.graph.passes import outline
 from purexport.lock import alone
 from purexport.options import Options
 from purexport.progress import QUANTIZED_STAGES, STAGES, Progress
+from purexport.stages.observed import taken
 from purexport.weights.model.attach import Attached, with_values
 
 T = TypeVar("T")
@@ -72,7 +74,8 @@ class Run:
     that take precedence over our rules.  `memory` has what earlier runs of the model found out.  `free_axes` is what
     was found out for `dynamic=True`.  `numbers` are the Python numbers for which `args` and `kwargs` have zero-dim
     tensors, by their positions among the tensors; `constants` are those left, by their positions among all tensors and
-    numbers, None for one without an effect.
+    numbers, None for one without an effect.  `varying` are the leaves of the arguments that are numbers which varied
+    in observed calls; None where all numbers may vary.  `remarks` are on the arguments.
     """
 
     model: Any
@@ -85,6 +88,8 @@ class Run:
     free_axes: FreeAxes | None = None
     numbers: Mapping[int, Any] = field(default_factory=dict)
     constants: Mapping[int, Any] = field(default_factory=dict)
+    varying: frozenset[int] | None = None
+    remarks: Sequence[str] = ()
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -113,6 +118,11 @@ def opened(
     check_choice(options.capture)
     outline.check_wanted(options.export_modules_as_functions, model, options.opset)
     progress = Progress(options.progress, STAGES if options.quantize is None else QUANTIZED_STAGES)
+    seen: dict[str, Any] = {}
+    if isinstance(args, Observed):
+        calls = taken(model, args, kwargs, options)
+        args, kwargs, options = calls.args, calls.kwargs, calls.options
+        seen = {"free_axes": calls.free_axes, "varying": calls.numbers, "remarks": calls.remarks}
     arguments = arguments_of(model, args, kwargs)
     _refuse_odd(arguments)
     refuse_unfit(model, *arguments)
@@ -132,7 +142,7 @@ def opened(
         memory = memory or Memory(Attached(model, options.weights), functions)
         if options.verifies:
             memory.weights.refuse_verification(arguments)
-        yield Run(model, *arguments, options, progress, rules, memory)
+        yield Run(model, *arguments, options, progress, rules, memory, **seen)
 
 
 def _refuse_odd(arguments: Any) -> None:

@@ -142,6 +142,7 @@ RUN = [
     Page("docs/language-models.md", language_models, needs="transformers"),
     Page("docs/large-models.md", checkpoints),
     Page("docs/minimal-environment.md"),
+    Page("docs/observed-inputs.md"),
     Page("docs/quantizing.md"),
     Page("docs/transformers-models.md", encoders, needs="transformers"),
     Page("docs/tutorial.md"),
@@ -179,6 +180,7 @@ NOT_RUN = {
     ("docs/language-models.md", "model = peft.PeftModel"): "needs peft; tests/language/test_adapters.py has adapters",
     ("docs/language-models.md", "tensors = {}"): "needs peft; tests/language/test_adapters.py has adapters",
     ("docs/language-models.md", 'purexport.language_model("gemma-3-4b-it"'): "needs the processor of a real model",
+    ("docs/observed-inputs.md", "with purexport.observe(model)"): "needs transformers; tests/language/test_observed.py",
     ("docs/large-models.md", "purexport export: m.onnx: cannot save"): "a disk that is too small: tests/cli has it",
     (
         "docs/large-models.md",

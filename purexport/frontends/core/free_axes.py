@@ -71,7 +71,7 @@ def free_axes(
     for group in groups:
         places = sorted(place for unit in group.units for place in unit)
         given = [labels[names[position]][axis] for position, axis in places if axis in labels.get(names[position], {})]
-        label = given[0] if given else derived.unique(_label(places, every, names, paths))
+        label = given[0] if given else derived.unique(label_of(places, every, names, paths))
         for position, axis in places:
             found.dynamic.setdefault(names[position], {})[axis] = label
     for unit, error in search.errors.items():
@@ -111,7 +111,8 @@ def _cache(path: Path, name: str) -> str:
     return ".".join([name.partition(".")[0], *halves])
 
 
-def _label(places: Sequence[Place], every: set[Place], names: Sequence[str], paths: Sequence[Path]) -> str:
+def label_of(places: Sequence[Place], every: set[Place], names: Sequence[str], paths: Sequence[Path]) -> str:
+    """The label of axes that vary together; `every` has the places of all first axes that vary."""
     if set(places) == every:
         return "batch"
     position, axis = places[0]
