@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from purexport.comparison.result import Comparison
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
+    from purexport.driver import CapturedModel, capture, export, export_to_pretty_string
     from purexport.frontends.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.frontends.core.observed import Observed
     from purexport.frontends.core.observing import observe
+    from purexport.language.diffusion import pipeline
     from purexport.language.model import language_model
     from purexport.language.pretrained import pretrained_model
     from purexport.options import OperatorExportTypes, TrainingMode
-    from purexport.pipeline import CapturedModel, capture, export, export_to_pretty_string
     from purexport.program import ONNXProgram
     from purexport.runtime.report import Report
     from purexport.side_by_side import compare
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 # each name and its module, which is imported when the name is first used
 _ROOMS = {
-    "CapturedModel": "pipeline",
+    "CapturedModel": "driver",
     "Checkpoint": "weights.checkpoint",
     "Comparison": "comparison.result",
     "ONNXProgram": "program",
@@ -43,14 +44,15 @@ _ROOMS = {
     "OperatorExportTypes": "options",
     "Report": "runtime.report",
     "TrainingMode": "options",
-    "capture": "pipeline",
+    "capture": "driver",
     "compare": "side_by_side",
-    "export": "pipeline",
-    "export_to_pretty_string": "pipeline",
+    "export": "driver",
+    "export_to_pretty_string": "driver",
     "is_in_onnx_export": "frontends.core.mode",
     "language_model": "language.model",
     "observe": "frontends.core.observing",
     "patch": "compat.patch.substitutes",
+    "pipeline": "language.diffusion",
     "pretrained_model": "language.pretrained",
     "register_custom_op_symbolic": "compat.symbolic.registry",
     "select_model_mode_for_export": "frontends.core.mode",
@@ -82,6 +84,7 @@ __all__ = [
     "observe",
     "operators",
     "patch",
+    "pipeline",
     "pretrained_model",
     "register_custom_op_symbolic",
     "select_model_mode_for_export",

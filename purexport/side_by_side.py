@@ -26,12 +26,12 @@ from purexport.comparison.file_values import EVALUATOR, all_values
 from purexport.comparison.matching import alike
 from purexport.comparison.result import Comparison
 from purexport.comparison.torch_values import Anchor, anchors, torch_values
+from purexport.driver import Model, lowered
 from purexport.errors import ExportError
 from purexport.frontends.core.mode import select_model_mode_for_export
 from purexport.frontends.core.observed import Observed
 from purexport.frontends.core.structures import tensors_in
 from purexport.options import Options, TrainingMode
-from purexport.pipeline import Model, lowered
 from purexport.program import ONNXProgram
 from purexport.runtime.verification import expected_of, tolerance
 from purexport.stages.build import build_program

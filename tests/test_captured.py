@@ -184,8 +184,8 @@ def test_every_option_of_export_belongs_to_one_of_the_two() -> None:
     import dataclasses
     import inspect
 
+    from purexport.driver import OF_THE_CAPTURE, CapturedModel
     from purexport.options import Options
-    from purexport.pipeline import OF_THE_CAPTURE, CapturedModel
 
     taken = set(inspect.signature(purexport.capture).parameters) - {"model", "args", "kwargs"}
     assert taken == set(OF_THE_CAPTURE)

@@ -160,7 +160,7 @@ ROOMS = {
     ),
     # purexport
     "export": _room(
-        "purexport/{__init__,__main__,dtypes,lock,operators,options,pipeline,program,version} purexport/progress/*",
+        "purexport/{__init__,__main__,driver,dtypes,lock,operators,options,program,version} purexport/progress/*",
         "options captured progress report export export_limits dtypes verification compat/program",
         "errors frontends/bad_input",
     ),
@@ -187,7 +187,7 @@ ROOMS = {
     "fusion": _room("purexport/fusion/*", "language/fusion", "language/{caches,language_model}"),
     "language": _room(
         "purexport/language/*",
-        "language/{config,llamacpp,adapters,caches,several,pretrained,language_model}",
+        "language/{config,llamacpp,adapters,caches,diffusion,observed,several,pretrained,language_model}",
         "models/decoders",
     ),
     "frontends.core": _room(

@@ -128,7 +128,7 @@ Frame = tuple[str, int]  # file and line
 # The folders of this package whose functions are on the stack between the user's line and torch during a capture.
 _ROOMS = ("aten", "frontends", "compat", "stages", "torch_patches")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_ENTRY = os.path.join(_PACKAGE, "pipeline.py")
+_ENTRY = os.path.join(_PACKAGE, "driver.py")
 _OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), _ENTRY, "<eval_with_key>")
 _TORCHS = ("/torch/", "\\torch\\")
 INSIDE_TORCH = (*_TORCHS, *_OURS)

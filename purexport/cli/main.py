@@ -44,6 +44,7 @@ VERBS = (
         "share",
         "llm",
         "hf",
+        "pipeline",
         "completion",
     ),
 )

@@ -57,6 +57,19 @@ FAMILIES: tuple[Family, ...] = (
                 "out has no config.json; a folder as model.save_pretrained writes it is needed",
             ),
             Code(
+                "not-a-pipeline",
+                "The argument is neither a pipeline of diffusers nor a folder that holds one.",
+                "Give a pipeline, or the folder that `save_pretrained` wrote.",
+                "out has no model_index.json; a folder as pipe.save_pretrained writes it is needed",
+            ),
+            Code(
+                "pipeline-does-not-run",
+                "The pipeline raised an error on the small texts and sizes that purexport chose.",
+                "Give `inputs`, a list with the keyword arguments of two calls.",
+                "Img2ImgPipeline does not run on prompt: ValueError: image is missing; give inputs=[{...}, {...}], the "
+                "keyword arguments of two calls at small sizes",
+            ),
+            Code(
                 "no-task",
                 "The task of the model is not clear, or transformers has no class for the requested task.",
                 "Give the task, `--task` (`task=`), as in `feature-extraction`; docs/transformers-models.md lists all "
@@ -123,6 +136,12 @@ FAMILIES: tuple[Family, ...] = (
                 "exported.",
                 "the adapter of layers.0.q_proj has use_dora, so lora='merge' cannot be used; leave lora out to "
                 "keep the adapter beside the weights",
+            ),
+            Code(
+                "needs-diffusers",
+                "A folder with a pipeline is read by diffusers, which is not installed.",
+                f"Install it: `{command_for('diffusers', 'transformers')}`.",
+                f"pipelines are read by diffusers, which is not installed: {command_for('diffusers', 'transformers')}",
             ),
             Code(
                 "needs-transformers",

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import proto_schema as ps
 from proto_schema.quantization import dequantized
+from purexport.driver import made
 from purexport.errors import ExportError, UnsupportedOperatorError, VerificationError
 from purexport.language.exported import nodes_of
 from purexport.language.folder import (
@@ -44,7 +45,6 @@ from purexport.language.parts import BATCH, GraphPart
 from purexport.language.quantized import QuantizedModel, quantization_for, quantized
 from purexport.language.tasks import AUTO_CLASSES, Task, class_for, task_for, task_named
 from purexport.options import DEFAULT_OPSET, Options
-from purexport.pipeline import made
 from purexport.program import ONNXProgram
 from purexport.progress import STAGES, Progress
 from purexport.runtime.sessions import Sessions, exact_session_of, run

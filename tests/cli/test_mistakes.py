@@ -212,6 +212,7 @@ MISSING: list[tuple[str, Sequence[str], str]] = [
     ("torch", ["compare", "good.onnx", "good.onnx", *X], "torch is not installed, and this verb needs it: pip install"),
     ("torch", ["llm", ".", "-o", "out"], "torch is not installed, and this verb needs it: pip install"),
     ("torch", ["hf", ".", "-o", "out"], "torch is not installed, and this verb needs it: pip install"),
+    ("torch", ["pipeline", ".", "-o", "out"], "torch is not installed, and this verb needs it: pip install"),
     (
         "onnxruntime",
         ["export", "net:Net", *X, "--verify"],

@@ -180,6 +180,7 @@ NOT_RUN = {
     ("docs/language-models.md", "model = peft.PeftModel"): "needs peft; tests/language/test_adapters.py has adapters",
     ("docs/language-models.md", "tensors = {}"): "needs peft; tests/language/test_adapters.py has adapters",
     ("docs/language-models.md", 'purexport.language_model("gemma-3-4b-it"'): "needs the processor of a real model",
+    ("docs/diffusion-pipelines.md", ""): "needs diffusers; tests/language/test_diffusion.py has such pipelines",
     ("docs/observed-inputs.md", "with purexport.observe(model)"): "needs transformers; tests/language/test_observed.py",
     ("docs/large-models.md", "purexport export: m.onnx: cannot save"): "a disk that is too small: tests/cli has it",
     (

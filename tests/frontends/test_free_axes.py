@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import purexport
-from purexport import pipeline
+from purexport import driver
 from purexport.frontends.core.structures import mapped, results_in, tensors_in
 from tests.frontends.test_structures import Layer, LayeredCache, step
 from tests.harness import run_ort
@@ -212,14 +212,14 @@ def _resized(args: Any, axes: list[list[str | None]], sizes: dict[str, int]) -> 
 
 def test_an_axis_that_a_stage_refuses_is_static(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others stay dynamic, and the refusal is the reason."""
-    stages = pipeline.captured_and_lowered
+    stages = driver.captured_and_lowered
 
     def refusing(run: Any) -> Any:
         if "y_dim_1" in {label for named in run.options.dynamic_axes.values() for label in named.values()}:
             raise purexport.ExportError("no rule takes it", code="wrong-option")
         return stages(run)
 
-    monkeypatch.setattr(pipeline, "captured_and_lowered", refusing)
+    monkeypatch.setattr(driver, "captured_and_lowered", refusing)
     report = purexport.export(lambda x, y: (x + 1, y * 2), (X, Y), dynamic=True).report
     assert report.dynamic == {"x": {0: "x_count", 1: "length"}, "y": {0: "y_count"}}
     assert report.static == {"y": {1: "3: no rule takes it"}}

@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from purexport import operators, pipeline
+from purexport import driver, operators
 from purexport.compat.lent_helpers import substitutes as helpers_of_torch
 from purexport.compat.patch.verification import verifying
 from purexport.compat.symbolic import registry
@@ -99,9 +99,9 @@ def _substitutes() -> Iterator[tuple[Any, str, Any]]:
     except ImportError as error:
         raise ImportError(f"patch() replaces functions of torch.onnx, which cannot be loaded here: {error}") from error
     functions = {
-        "export": pipeline.export,
-        "_export": pipeline.export,
-        "export_to_pretty_string": pipeline.export_to_pretty_string,
+        "export": driver.export,
+        "_export": driver.export,
+        "export_to_pretty_string": driver.export_to_pretty_string,
         "select_model_mode_for_export": mode.select_model_mode_for_export,
     }
     registering = {
@@ -151,4 +151,4 @@ _UNSAID: Mapping[str, Any] = {
 def _export_compat(model: Any, args: Any, f: Any = None, **options: Any) -> Any:
     """Replaces the inner function, to which torch.onnx.export gives all its options."""
     said = {name: value for name, value in options.items() if _UNSAID.get(name, ABSENT) != value}
-    return pipeline.export(model, args, f, **said)
+    return driver.export(model, args, f, **said)
