@@ -346,7 +346,7 @@ def _of_vae(vae: Any) -> list[_Part]:
         ("vae_encoder", Encoder(vae), config.get("in_channels", 3), scale, "latent_parameters"),
         ("vae_decoder", Decoder(vae), config.get("latent_channels", 4), 1, "sample"),
     ):
-        with observe(module) as seen, torch.no_grad():
+        with observe(module) as seen, torch.no_grad(), torch.random.fork_rng():
             for batch, height, width in ((2, 4, 6), (3, 6, 4)):
                 module(torch.randn(batch, channels, height * times, width * times, dtype=vae.dtype, device=vae.device))
         part = _part(name, module, seen, {"sample": _OF_VAE} if name == "vae_encoder" else None)

@@ -25,6 +25,7 @@ from purexport.errors import ExportError
 from purexport.frontends.choose import check_choice
 from purexport.frontends.core.calls import refuse_unfit
 from purexport.frontends.core.free_axes import FreeAxes
+from purexport.frontends.core.mode import compiled_parts_left, initialize_lazy_parts
 from purexport.frontends.core.observed import Observed
 from purexport.frontends.core.request import NumbersHeldError
 from purexport.graph.passes import outline
@@ -130,6 +131,7 @@ def opened(
     functions = AutogradFunctions() if memory is None else memory.functions
     with (
         alone(),
+        compiled_parts_left(model) as plain,
         with_values(),
         paused_collection(),
         torch_onnx.told_to_torch(opset),
@@ -139,10 +141,11 @@ def opened(
         progress.at("capture")
         registered = torch_onnx.registered_with_torch(opset)
         rules = custom_rules(opset, options.custom_translation_table, functions, registered, lend)
-        memory = memory or Memory(Attached(model, options.weights), functions)
+        initialize_lazy_parts(plain, arguments, options.training)
+        memory = memory or Memory(Attached(plain, options.weights), functions)
         if options.verifies:
             memory.weights.refuse_verification(arguments)
-        yield Run(model, *arguments, options, progress, rules, memory, **seen)
+        yield Run(plain, *arguments, options, progress, rules, memory, **seen)
 
 
 def _refuse_odd(arguments: Any) -> None:

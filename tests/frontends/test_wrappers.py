@@ -117,3 +117,31 @@ def test_an_exported_module_is_exported(among: bool, capture: str) -> None:
     assert [node.op_type for node in program.model_proto.graph.node] == ["Gemm", "Relu"]
     assert_near(run_ort(program.model_proto.SerializeToString(), [X.numpy()])[0], inner(X).detach(), CHAIN)
     assert not among or model[1].training
+
+
+@pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
+def test_a_compiled_module_goes_by_trace(part: bool) -> None:
+    """The wrapper stays where it is, and the file has the names of the model inside."""
+    inner = nn.Linear(4, 2)
+    compiled: Any = torch.compile(inner)
+    model = nn.Sequential(compiled, nn.ReLU()) if part else compiled
+    in_place = nn.Linear(4, 2)
+    in_place.compile()
+    call = in_place._compiled_call_impl
+    for wrapped, names in ((model, ["0.weight", "0.bias"] if part else ["weight", "bias"]), (in_place, None)):
+        program = purexport.export(wrapped, (X,))
+        assert program.report.route == "trace"
+        assert names is None or [item.name for item in program.model_proto.graph.initializer] == names
+    assert model is compiled or model[0] is compiled
+    assert in_place._compiled_call_impl is call is not None
+
+
+@pytest.mark.parametrize("route", ["trace", "export"])
+def test_lazy_modules_get_their_sizes_from_the_arguments(route: Any) -> None:
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.Linear(3, 2))
+    state = torch.get_rng_state()
+    program = purexport.export(model, (X,), capture=route, verify=True)
+    assert torch.equal(torch.get_rng_state(), state) and model.training
+    assert model[0].in_features == 4 and program.report.route == route
+    with pytest.raises(purexport.ExportError, match="the model does not run on these args: RuntimeError: mat1 and"):
+        purexport.export(nn.Sequential(nn.LazyLinear(3), nn.Linear(4, 2)), (X,))

@@ -63,6 +63,61 @@ def select_model_mode_for_export(model: object, mode: TrainingMode | bool | Name
 
 
 @contextmanager
+def compiled_parts_left(model: Any) -> Iterator[Any]:
+    """The model, without what torch.compile put around it and its parts, of which a trace records nothing."""
+    if not isinstance(model, torch.nn.Module):
+        yield model
+        return
+    model = _inside(model)
+    swapped = [
+        (parent, name, part)
+        for parent in model.modules()
+        for name, part in parent._modules.items()
+        if part is not None and _inside(part) is not part
+    ]
+    called = [part for part in model.modules() if getattr(part, "_compiled_call_impl", None) is not None]
+    calls = [part._compiled_call_impl for part in called]
+    try:
+        for parent, name, part in swapped:
+            parent._modules[name] = _inside(part)
+        for part in called:
+            part._compiled_call_impl = None
+        yield model
+    finally:
+        for parent, name, part in swapped:
+            parent._modules[name] = part
+        for part, call in zip(called, calls, strict=True):
+            part._compiled_call_impl = call
+
+
+def _inside(module: torch.nn.Module) -> torch.nn.Module:
+    """The module that torch.compile made another one of; the module itself if it did not."""
+    inside = vars(module).get("_modules", {}).get("_orig_mod")
+    return inside if type(module).__name__ == "OptimizedModule" and isinstance(inside, torch.nn.Module) else module
+
+
+def initialize_lazy_parts(model: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], mode: Any) -> None:
+    """Run a model once that has parameters without sizes, so that they get the sizes that these arguments need.
+
+    Raises ExportError if it does not run.
+    """
+    if not isinstance(model, torch.nn.Module) or not any(map(torch.nn.parameter.is_lazy, _tensors_of(model))):
+        return
+    args, kwargs = copied(arguments)
+    with select_model_mode_for_export(model, mode), torch.no_grad(), _random_state_kept():
+        try:
+            model(*args, **kwargs)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise ExportError(f"the model does not run on these args: {said}", code="model-does-not-run") from error
+
+
+def _tensors_of(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()
+
+
+@contextmanager
 def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     """The model runs inside and leaves no changes: buffers, attributes and the random state are restored afterwards.
 

@@ -33,6 +33,32 @@ def pad(op: Emitter, self: Value, pad: Sequence[Any], mode: Any = "constant", va
     return _pad(op, self, pad, name, 0 if value is None else value)
 
 
+@lower("aten::pad_sequence")
+def pad_sequence(
+    op: Emitter,
+    sequences: Sequence[Value],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Value:
+    """aten::pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., str padding_side="right")
+    -> Tensor
+
+    Tensors with first axes of any lengths become one tensor, as long as the longest of them.
+    """
+    lengths = [op.dim(item, 0) for item in sequences]
+    known = [length for length in lengths if isinstance(length, int)]
+    computed = [length for length in lengths if not isinstance(length, int)]
+    longest = op.Max(*computed, *([max(known)] if known else [])) if computed else max(known)
+    rows = []
+    for item, length in zip(sequences, lengths, strict=True):
+        missing = subtract_sizes(op, longest, length)
+        ends = [0, missing] if padding_side == "right" else [missing, 0]
+        padded = _pad(op, item, [*[0, 0] * (item.rank - 1), *ends], "constant", padding_value)
+        rows.append(op.Unsqueeze(padded, [0 if batch_first else 1]))
+    return op.Concat(*rows, axis=0 if batch_first else 1)
+
+
 @lower("aten::constant_pad_nd")
 def constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Any], value: Any = 0) -> Value:
     """aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  the name everybody knows
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, layer, u8
 from tests.row_plans import Plan, row_params, run_row
@@ -19,6 +20,21 @@ PADS = [
     Row("pad-value", lambda x: F.pad(x, (1, 0, 0, 2), value=-1.5), f32(2, 3), dynamic={0: {0: "a", 1: "b"}}),
     Row("pad-negative", lambda x: F.pad(x, (-1, 1, 2, -1)), f32(3, 4), trap="a negative width cuts"),
     Row("pad-negative-dynamic", lambda x: F.pad(x, (-1, -1)), f32(3, 6), dynamic={0: {1: "n"}}, routes=TRACE),
+    Row(
+        "pad-sequence",
+        lambda x, y, z: pad_sequence([x, y, z], batch_first=True, padding_value=2.0),
+        f32(3, 2),
+        f32(5, 2),
+        f32(4, 2),
+        dynamic={0: {0: "n"}, 1: {0: "m"}},
+    ),
+    Row(
+        "pad-sequence-left",
+        lambda x, y: pad_sequence([x, y], padding_side="left"),
+        f32(3),
+        f32(2),
+        dynamic={0: {0: "n"}},
+    ),
     Row("pad-nothing", lambda x: F.pad(x, (0, 0)) + 1, f32(2, 3)),
     Row("pad-empty", lambda x: F.pad(x, (1, 1)), f32(2, 0)),
     Row("pad-int", lambda x: F.pad(x, (1, 1), value=7), i64(2, 3), dynamic="batch", traced="found type 'int'"),
