@@ -425,7 +425,8 @@ FAMILIES: tuple[Family, ...] = (
                 "torch-internal-error",
                 "An internal assertion of torch fails.",
                 "Export by the other route, or write the operation in another way.",
-                "the model does not run on these args: RuntimeError: r INTERNAL ASSERT FAILED at alias_analysis.cpp",
+                "torch's tracer does not take the model, which runs without it: RuntimeError: r INTERNAL ASSERT FAILED "
+                "at alias_analysis.cpp",
             ),
             Code(
                 "torch-export-refuses",

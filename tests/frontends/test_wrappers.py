@@ -145,3 +145,21 @@ def test_lazy_modules_get_their_sizes_from_the_arguments(route: Any) -> None:
     assert model[0].in_features == 4 and program.report.route == route
     with pytest.raises(purexport.ExportError, match="the model does not run on these args: RuntimeError: mat1 and"):
         purexport.export(nn.Sequential(nn.LazyLinear(3), nn.Linear(4, 2)), (X,))
+
+
+def test_what_the_tracer_refuses_is_no_fault_of_the_model() -> None:
+    class Stateless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weights = {name: value * 2 for name, value in self.layer.named_parameters()}
+            result: Tensor = torch.func.functional_call(self.layer, weights, (x,))
+            return result
+
+    words = "torch's tracer does not take the model, which runs without it: RuntimeError: The stateless API"
+    with pytest.raises(purexport.ExportError, match=words) as caught:
+        purexport.export(Stateless(), (X,), capture="trace")
+    assert caught.value.code == "trace-cannot-record"
+    assert purexport.export(Stateless(), (X,), verify=True).report.route == "export"

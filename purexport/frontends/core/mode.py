@@ -75,7 +75,7 @@ def compiled_parts_left(model: Any) -> Iterator[Any]:
         for name, part in parent._modules.items()
         if part is not None and _inside(part) is not part
     ]
-    called = [part for part in model.modules() if getattr(part, "_compiled_call_impl", None) is not None]
+    called = [part for part in model.modules() if vars(part).get("_compiled_call_impl") is not None]
     calls = [part._compiled_call_impl for part in called]
     try:
         for parent, name, part in swapped:
@@ -92,8 +92,8 @@ def compiled_parts_left(model: Any) -> Iterator[Any]:
 
 def _inside(module: torch.nn.Module) -> torch.nn.Module:
     """The module that torch.compile made another one of; the module itself if it did not."""
-    inside = vars(module).get("_modules", {}).get("_orig_mod")
-    return inside if type(module).__name__ == "OptimizedModule" and isinstance(inside, torch.nn.Module) else module
+    inside = getattr(module, "_orig_mod", None) if type(module).__name__ == "OptimizedModule" else None
+    return inside if isinstance(inside, torch.nn.Module) else module
 
 
 def initialize_lazy_parts(model: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], mode: Any) -> None:

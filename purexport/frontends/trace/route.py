@@ -7,6 +7,7 @@ interpreted.  A module that contains scripted modules is traced to a script, whi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -96,7 +97,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         rows: row_loops.Rows, tensors: Sequence[torch.Tensor], probe: bool, shapes_alone: bool, most: int | None
     ) -> torchscript.RecordedTrace:
         kernels = paused() if fake else for_shapes() if shapes_alone else nullcontext()
-        with _refusals(), attributes_kept(request.model), kernels:
+        runs = None if probe or fake is not None else functools.partial(_runs, request, flat)
+        with _refusals(runs), attributes_kept(request.model), kernels:
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(
@@ -329,7 +331,8 @@ def _with_named_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Seque
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _refusals(runs: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Errors of a trace as ours; `runs` says whether the model runs without the tracer."""
     try:
         yield
     except (ExportError, NumbersHeldError):
@@ -350,10 +353,27 @@ def _refusals() -> Iterator[None]:
                 code="trace-cannot-record",
             ) from error
         text = str(error).partition("\nException raised from ")[0]  # a list of addresses in torch's libraries follows
+        if runs is not None and runs():
+            raise ExportError(
+                f"torch's tracer does not take the model, which runs without it: {type(error).__name__}: {text}",
+                code=code_of(error, "trace-cannot-record"),
+            ) from error
         raise ExportError(
             f"the model does not run on these args: {type(error).__name__}: {text}",
             code=code_of(error, "model-does-not-run"),
         ) from error
+
+
+def _runs(request: Request, flat: Flat) -> bool:
+    """Whether the model runs on its arguments without the tracer."""
+    args, kwargs = flat.rebuild([request.numbers.get(place, tensor) for place, tensor in enumerate(_copies(flat))])
+    with attributes_kept(request.model), torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            request.model(*args, **kwargs)
+        except Exception:  # the error of the trace says which
+            return False
+    return True
 
 
 def _trace_around_scripts(request: Request) -> Captured:
@@ -364,7 +384,7 @@ def _trace_around_scripts(request: Request) -> Captured:
         raise ExportError(
             "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"
         )
-    with _refusals(), warnings.catch_warnings(), torch.no_grad():
+    with _refusals(functools.partial(_runs, request, flatten(request))), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced = trace(request.model, request.args)
     return interpret_script(dataclasses.replace(request, model=traced))
