@@ -246,6 +246,13 @@ def test_attention_with_more_arguments(tmp_path: Path) -> None:
 
 STATES: list[tuple[str, dict[str, Any], list[str], Any]] = [
     ("MambaForCausalLM", {"state_size": 8, "expand": 2}, ["0.conv_state", "0.recurrent_state"], 1),
+    ("FalconMambaForCausalLM", {"state_size": 8, "expand": 2}, ["0.conv_state", "0.recurrent_state"], 1),
+    (
+        "Mamba2ForCausalLM",
+        {"state_size": 8, "expand": 2, "num_heads": 16, "head_dim": 8, "n_groups": 1, "chunk_size": 16},
+        ["0.conv_state", "0.recurrent_state"],
+        1,
+    ),
     ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}, ["0.conv_state", "1.key"], "sequence_length"),
 ]
 
@@ -255,7 +262,7 @@ def test_state(name: str, more: dict[str, Any], slots: list[str], length: Any, t
     """State is an input and an output; where a model loops over tokens the file takes them one by one."""
     kind = getattr(transformers, name)
     torch.manual_seed(0)
-    model = _random(kind(kind.config_class(**WORDS, **more)))
+    model = _random(kind(kind.config_class(**{**WORDS, **more})))
     report = purexport.language_model(model, tmp_path, verify=True)
     assert report.difference is not None
     inputs = inputs_of(tmp_path / "model.onnx")
