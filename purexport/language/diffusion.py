@@ -91,7 +91,7 @@ class PipelineReport:
         return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
 
-class Encoder(nn.Module):
+class VaeEncoder(nn.Module):
     """The encoder of a VAE: pictures to the mean and the logarithm of the variance of latents."""
 
     def __init__(self, vae: Any) -> None:
@@ -105,7 +105,7 @@ class Encoder(nn.Module):
         return parameters
 
 
-class Decoder(nn.Module):
+class VaeDecoder(nn.Module):
     """The decoder of a VAE: latents to pictures."""
 
     def __init__(self, vae: Any) -> None:
@@ -343,8 +343,8 @@ def _of_vae(vae: Any) -> list[_Part]:
     scale = 2 ** (len(config.get("block_out_channels") or (0,)) - 1)
     found = []
     for name, module, channels, times, output in (
-        ("vae_encoder", Encoder(vae), config.get("in_channels", 3), scale, "latent_parameters"),
-        ("vae_decoder", Decoder(vae), config.get("latent_channels", 4), 1, "sample"),
+        ("vae_encoder", VaeEncoder(vae), config.get("in_channels", 3), scale, "latent_parameters"),
+        ("vae_decoder", VaeDecoder(vae), config.get("latent_channels", 4), 1, "sample"),
     ):
         with observe(module) as seen, torch.no_grad(), torch.random.fork_rng():
             for batch, height, width in ((2, 4, 6), (3, 6, 4)):

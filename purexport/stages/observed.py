@@ -19,7 +19,7 @@ from purexport.aten.axes import Axes
 from purexport.aten.unique_names import UniqueNames
 from purexport.frontends.core.free_axes import FreeAxes, label_of, resized
 from purexport.frontends.core.mode import copied, exporting, preserved, select_model_mode_for_export
-from purexport.frontends.core.observed import Call, Form, Observed, Place
+from purexport.frontends.core.observed import Observed, ObservedCall, ObservedForm, Place
 from purexport.frontends.core.request import Flat, Request, argument_names, flatten, named_axes
 from purexport.lock import alone
 from purexport.options import Options
@@ -29,7 +29,7 @@ _Column = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class ObservedArguments:
     """What observed calls stand for: the arguments of the example, the options with the axes and calls to verify,
     which leaves of the arguments are numbers that varied, and remarks.
     """
@@ -43,7 +43,7 @@ class Taken:
 
 
 @dataclass
-class _Group:
+class _ObservedAxis:
     """Axes whose sizes were equal in all calls: their places, and these sizes."""
 
     places: list[Place]
@@ -51,7 +51,7 @@ class _Group:
     label: str = ""
 
 
-def taken(model: Any, observed: Observed, kwargs: Mapping[str, Any] | None, options: Options) -> Taken:
+def taken(model: Any, observed: Observed, kwargs: Mapping[str, Any] | None, options: Options) -> ObservedArguments:
     """The export that observed calls ask for.
 
     Raises ExportError if no call was seen, ValueError for `kwargs` beside the calls.
@@ -81,22 +81,22 @@ def taken(model: Any, observed: Observed, kwargs: Mapping[str, Any] | None, opti
         options = dataclasses.replace(options, dynamic_axes=_declared(model, options, flat, found, given))
     if options.verify is True:
         options = dataclasses.replace(options, verify=[_as_args(call) for call in _to_verify(form, sizes)])
-    return Taken(args, keywords, options, found, frozenset(form.varied_numbers()), remarks)
+    return ObservedArguments(args, keywords, options, found, frozenset(form.varied_numbers()), remarks)
 
 
-def _groups(form: Form) -> list[_Group]:
+def _groups(form: ObservedForm) -> list[_ObservedAxis]:
     """The axes that varied, by the sizes that they had."""
-    found: dict[tuple[_Column, int], _Group] = {}
+    found: dict[tuple[_Column, int], _ObservedAxis] = {}
     before: dict[tuple[_Column, int], int] = {}
     for place, column in form.vectors().items():
         if len(set(column)) > 1:
             turn = before.get((column, place[0]), 0)
             before[column, place[0]] = turn + 1
-            found.setdefault((column, turn), _Group([], column)).places.append(place)
+            found.setdefault((column, turn), _ObservedAxis([], column)).places.append(place)
     return list(found.values())
 
 
-def _labelled(groups: list[_Group], flat: Flat, given: Mapping[str, Axes]) -> list[_Group]:
+def _labelled(groups: list[_ObservedAxis], flat: Flat, given: Mapping[str, Axes]) -> list[_ObservedAxis]:
     """The groups with labels: those that the user gave to one of their axes, or else names of their first places."""
     names = UniqueNames(label for axes in given.values() for label in axes.values())
     every = {place for group in groups for place in group.places if place[1] == 0}
@@ -107,7 +107,7 @@ def _labelled(groups: list[_Group], flat: Flat, given: Mapping[str, Axes]) -> li
     return groups
 
 
-def _sizes(groups: Sequence[_Group], call: int) -> dict[Place, int]:
+def _sizes(groups: Sequence[_ObservedAxis], call: int) -> dict[Place, int]:
     """The sizes of the example that must be others: none is 0 or 1, and sums of two groups hold."""
     small = [group for group in groups if group.sizes[call] < _FEWEST]
     if not small:
@@ -153,7 +153,7 @@ def _runs(model: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], options
     return True
 
 
-def _free(groups: Sequence[_Group], flat: Flat, form: Form, given: Mapping[str, Axes]) -> FreeAxes:
+def _free(groups: Sequence[_ObservedAxis], flat: Flat, form: ObservedForm, given: Mapping[str, Axes]) -> FreeAxes:
     """The axes for the pipeline and the report."""
     found = FreeAxes(given=frozenset(label for axes in given.values() for label in axes.values()))
     for group in groups:
@@ -181,12 +181,12 @@ def _declared(
     return axes or None
 
 
-def _to_verify(form: Form, sizes: Mapping[Place, int]) -> list[Call]:
+def _to_verify(form: ObservedForm, sizes: Mapping[Place, int]) -> list[ObservedCall]:
     """The calls on which the file is verified beside the example."""
     calls = [call for call in form.kept if call is not form.best or sizes]
     return sorted(calls, key=lambda call: call.place)
 
 
-def _as_args(call: Call) -> tuple[Any, ...]:
+def _as_args(call: ObservedCall) -> tuple[Any, ...]:
     args, kwargs = call.arguments
     return (*args, kwargs)

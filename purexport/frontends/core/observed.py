@@ -20,7 +20,7 @@ from proto_schema.records import dataclass
 from proto_schema.units import counted
 from purexport.errors import ExportError
 from purexport.frontends.core.request import argument_name
-from purexport.frontends.core.structures import Node, Path, apart, is_number, joined, mapped
+from purexport.frontends.core.structures import Path, StructureNode, apart, is_number, joined, mapped
 
 Place = tuple[int, int]  # the position of a tensor, and one of its axes
 Shape = tuple[int, ...]
@@ -30,7 +30,7 @@ _MOST_SIZES = 4
 
 
 @dataclass(frozen=True)
-class Entry:
+class ObservedEntry:
     """What a form says of one leaf: its path, and the text that all its calls share.
 
     `axes` is the number of axes of a tensor, and None for other leaves.  `grows` marks a tensor of a cache of keys and
@@ -45,7 +45,7 @@ class Entry:
 
 
 @dataclass(eq=False)
-class Call:
+class ObservedCall:
     """One call: its place among all calls of the module, the shapes of its tensors, its numbers, and its arguments.
 
     `tree` is None where the arguments are not kept.
@@ -54,7 +54,7 @@ class Call:
     place: int
     shapes: list[Shape]
     numbers: list[Any]
-    tree: Node | None = None
+    tree: StructureNode | None = None
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -63,21 +63,21 @@ class Call:
         args, kwargs = self.tree.rebuilt(leaf for _, leaf in self.tree.leaves())
         return args, kwargs
 
-    def differs(self, other: Call) -> int:
+    def differs(self, other: ObservedCall) -> int:
         """On how many axes the sizes are others."""
         pairs = zip(self.shapes, other.shapes, strict=True)
         return sum(one != two for mine, theirs in pairs for one, two in zip(mine, theirs, strict=True))
 
 
 @dataclass
-class Form:
+class ObservedForm:
     """Calls of one form, in their order."""
 
-    entries: tuple[Entry, ...]
-    calls: list[Call] = field(default_factory=list)
-    kept: list[Call] = field(default_factory=list)  # those that have their arguments
+    entries: tuple[ObservedEntry, ...]
+    calls: list[ObservedCall] = field(default_factory=list)
+    kept: list[ObservedCall] = field(default_factory=list)  # those that have their arguments
 
-    def add(self, call: Call) -> None:
+    def add(self, call: ObservedCall) -> None:
         """Take a call, and let go of the arguments of a call that is no longer needed."""
         self.calls.append(call)
         self.kept.append(call)
@@ -87,12 +87,12 @@ class Form:
             self.kept.remove(gone)
 
     @property
-    def best(self) -> Call:
+    def best(self) -> ObservedCall:
         """The example: of the calls that are kept, one with as few sizes of 0 and 1 as there are; 0 counts twice."""
         return min(self.kept, key=lambda call: sum(max(2 - size, 0) for shape in call.shapes for size in shape))
 
     @property
-    def other(self) -> Call | None:
+    def other(self) -> ObservedCall | None:
         """The kept call whose sizes, or else numbers, differ most from those of the best one."""
         best = self.best
         rest = [call for call in self.kept if call is not best]
@@ -116,14 +116,14 @@ class Observed:
     `print` shows the forms with the sizes and numbers that varied.  `len` is the number of calls.
     """
 
-    def __init__(self, name: str, parameters: Sequence[str] = (), forms: Sequence[Form] = ()) -> None:
+    def __init__(self, name: str, parameters: Sequence[str] = (), forms: Sequence[ObservedForm] = ()) -> None:
         self.name = name
         self.refused: ExportError | None = None  # why calls could not be noted
         self.parts: list[str] = []  # the parts of a module that were called, where it was not
         self._parameters = parameters
         self._forms = list(forms)
 
-    def add(self, tree: Node | ExportError) -> None:
+    def add(self, tree: StructureNode | ExportError) -> None:
         """Take a call with these arguments, which `arguments_as` made."""
         if isinstance(tree, ExportError):
             self.refused = tree
@@ -134,9 +134,9 @@ class Observed:
         numbers = [leaf for leaf, entry in zip(leaves, entries, strict=True) if entry.number]
         form = next((form for form in self._forms if form.entries == entries), None)
         if form is None:
-            form = Form(entries)
+            form = ObservedForm(entries)
             self._forms.append(form)
-        form.add(Call(len(self), shapes, numbers, tree))
+        form.add(ObservedCall(len(self), shapes, numbers, tree))
 
     def __len__(self) -> int:
         return sum(len(form.calls) for form in self._forms)
@@ -147,7 +147,7 @@ class Observed:
         return [Observed(self.name, self._parameters, [form]) for form in _merged(self._forms)]
 
     @property
-    def form(self) -> Form:
+    def form(self) -> ObservedForm:
         """The first form.  Raises ExportError if no call was seen."""
         if self.refused is not None and not self._forms:
             raise self.refused
@@ -175,7 +175,7 @@ class Observed:
             for number, form in enumerate(others, 1)
         ]
 
-    def _difference(self, one: Form, other: Form) -> str:
+    def _difference(self, one: ObservedForm, other: ObservedForm) -> str:
         """How the second form differs, in words."""
         mine, theirs = ({entry.path: entry for entry in form.entries} for form in (one, other))
         found = []
@@ -203,7 +203,7 @@ class Observed:
     __repr__ = __str__
 
 
-def arguments_as(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node | ExportError:
+def arguments_as(args: tuple[Any, ...], kwargs: dict[str, Any]) -> StructureNode | ExportError:
     """The arguments of a call before it, in containers of their own; an error where they cannot be taken to pieces."""
     try:
         return apart(mapped(_itself, (args, kwargs)))
@@ -215,8 +215,8 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _entries(node: Node, path: Path = (), grows: bool = False) -> Iterator[Entry]:
-    """The leaves of a tree, as `Node.leaves` gives them."""
+def _entries(node: StructureNode, path: Path = (), grows: bool = False) -> Iterator[ObservedEntry]:
+    """The leaves of a tree, as `StructureNode.leaves` gives them."""
     if node.kind is None:
         yield _entry(path, node.item, grows)
         return
@@ -230,17 +230,17 @@ def _entries(node: Node, path: Path = (), grows: bool = False) -> Iterator[Entry
         yield from _entries(part, path + steps, grown)
 
 
-def _entry(path: Path, leaf: Any, grows: bool) -> Entry:
+def _entry(path: Path, leaf: Any, grows: bool) -> ObservedEntry:
     if isinstance(leaf, torch.Tensor):
         text = f"{str(leaf.dtype).removeprefix('torch.')} with {counted(leaf.dim(), 'axis', 'axes')}"
-        return Entry(path, text, leaf.dim(), grows=grows)
+        return ObservedEntry(path, text, leaf.dim(), grows=grows)
     if is_number(leaf) and not isinstance(leaf, bool):
-        return Entry(path, f"a number ({type(leaf).__name__})", number=True)
+        return ObservedEntry(path, f"a number ({type(leaf).__name__})", number=True)
     plain = leaf is None or isinstance(leaf, (bool, str, bytes))
-    return Entry(path, repr(leaf) if plain else f"a {type(leaf).__name__}")
+    return ObservedEntry(path, repr(leaf) if plain else f"a {type(leaf).__name__}")
 
 
-def _merged(forms: Sequence[Form]) -> list[Form]:
+def _merged(forms: Sequence[ObservedForm]) -> list[ObservedForm]:
     """The forms, with calls whose cache is empty among those that have one of keys and values."""
     found = list(forms)
     for full in forms:
@@ -250,13 +250,13 @@ def _merged(forms: Sequence[Form]) -> list[Form]:
             continue
         calls = [*full.calls, *(_with_cache(call, full) for call in empty.calls)]
         calls.sort(key=lambda call: call.place)
-        both = Form(full.entries, calls, [call for call in calls if call.tree is not None])
+        both = ObservedForm(full.entries, calls, [call for call in calls if call.tree is not None])
         found[found.index(empty)] = both
         found.remove(full)
     return found
 
 
-def _with_cache(call: Call, full: Form) -> Call:
+def _with_cache(call: ObservedCall, full: ObservedForm) -> ObservedCall:
     """A call with an empty cache, as one with a cache of length 0 whose tensors are like those of another form."""
     like = full.best
     tensors = [entry for entry in full.entries if entry.axes is not None]
@@ -266,17 +266,17 @@ def _with_cache(call: Call, full: Form) -> Call:
     for entry, shape in zip(tensors, like.shapes, strict=True):
         shapes.append((batch, *shape[1:_LENGTH], 0, *shape[_LENGTH + 1 :]) if entry.grows else next(own))
     if call.tree is None or like.tree is None:
-        return Call(call.place, shapes, call.numbers)
+        return ObservedCall(call.place, shapes, call.numbers)
     mine = (leaf for _, leaf in call.tree.leaves())
     sizes = iter(shapes)
     leaves = []
     for entry, (_, leaf) in zip(full.entries, like.tree.leaves(), strict=True):
         size = next(sizes) if entry.axes is not None else ()
         leaves.append(leaf.new_zeros(size) if entry.grows else next(mine))
-    return Call(call.place, shapes, call.numbers, apart(like.tree.rebuilt(iter(leaves))))
+    return ObservedCall(call.place, shapes, call.numbers, apart(like.tree.rebuilt(iter(leaves))))
 
 
-def _described(form: Form) -> Iterator[tuple[Entry, str]]:
+def _described(form: ObservedForm) -> Iterator[tuple[ObservedEntry, str]]:
     """Each entry with its sizes, or with its numbers."""
     vectors = form.vectors()
     columns = iter(list(zip(*(call.numbers for call in form.calls), strict=True)))

@@ -17,7 +17,7 @@ import torch
 from purexport.errors import ExportError
 from purexport.frontends.core.observed import Observed, arguments_as
 from purexport.frontends.core.request import parameter_names
-from purexport.frontends.core.structures import Node
+from purexport.frontends.core.structures import StructureNode
 from purexport.torch_patches.torch_jit import is_script
 
 _ABSENT = object()
@@ -62,7 +62,7 @@ def observe(module: torch.nn.Module | Callable[..., object]) -> Iterator[Observe
 @contextmanager
 def _module_watched(module: torch.nn.Module, seen: Observed) -> Iterator[None]:
     # the arguments are taken before the model changes them, and the call counts once it has returned
-    begun: list[Node | ExportError] = []
+    begun: list[StructureNode | ExportError] = []
 
     def begin(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         begun.append(arguments_as(args, kwargs))
