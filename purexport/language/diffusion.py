@@ -32,6 +32,8 @@ from purexport.frontends.core.observing import observe
 from purexport.frontends.core.request import Request, flatten
 from purexport.frontends.core.structures import results_in
 from purexport.language.folder import MODEL_FILE, refuse_others, removed_on_failure, write_files
+from purexport.language.folder_files import json_of
+from purexport.language.library import offline
 from purexport.options import Options
 from purexport.program import ONNXProgram
 from purexport.progress import STAGES, Progress
@@ -217,11 +219,40 @@ def _loaded(folder: Path) -> Any:
             f"pipelines are read by diffusers, which is not installed: {command_for('diffusers', 'transformers')}",
             code="needs-diffusers",
         ) from error
+    _refuse_code(folder, diffusers)
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        with offline():
+            return diffusers.DiffusionPipeline.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
+            )
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         said = str(error).strip().partition("\n")[0]
         raise ExportError(f"diffusers cannot read {folder}: {said}", code="not-a-pipeline") from error
+
+
+def _refuse_code(folder: Path, diffusers: Any) -> None:
+    """Raise ExportError for an index that names code which is neither of diffusers nor of transformers.
+
+    diffusers imports the libraries that the index names, and a file of that name may lie in the current folder.
+    """
+    index = json_of(folder, "model_index.json")
+    parts = {key: part for key, part in index.items() if key[:1] != "_"} if isinstance(index, dict) else {}
+    kind = index.get("_class_name") if isinstance(index, dict) else None
+    if not isinstance(kind, str) or kind not in dir(diffusers):
+        raise ExportError(
+            f"{folder / 'model_index.json'}: diffusers has no pipeline {kind!r}, and code of others is not run; "
+            "load the pipeline yourself, and give it to purexport.pipeline",
+            code="runs-code",
+        )
+    for key, part in parts.items():
+        library = part[0] if isinstance(part, list) and part else None
+        own = isinstance(library, str) and library.isidentifier() and hasattr(diffusers.pipelines, library)
+        if library not in (None, "diffusers", "transformers") and not own:
+            raise ExportError(
+                f"{folder / 'model_index.json'}: {key} is of {library!r}, and only code of diffusers and transformers "
+                "is run; load the pipeline yourself, and give it to purexport.pipeline",
+                code="runs-code",
+            )
 
 
 # What is exported -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from proto_schema.sizes import Size
-from purexport.aten.graph import AtenGraph, Call, Input, TensorType, Value
+from purexport.aten.graph import AtenGraph, AtenValue, Call, Input, TensorType
 from purexport.dtypes import FLOAT, INT64
 from purexport.frontends.core import repeats, rolled
 from purexport.frontends.dispatch import loops
@@ -24,8 +24,8 @@ from purexport.graph.passes.size_vectors import sizes_as_vectors
 FILES = {module.__file__ for module in (repeats, rolled, loops)}
 
 
-def value() -> Value:
-    return Value(TensorType(torch.float32, (4, 4)))
+def value() -> AtenValue:
+    return AtenValue(TensorType(torch.float32, (4, 4)))
 
 
 def written_outside(size: int) -> AtenGraph:

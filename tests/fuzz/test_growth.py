@@ -90,7 +90,7 @@ def test_tables() -> None:
 def test_every_verb_is_read() -> None:
     from purexport.cli.main import VERBS
 
-    makers = {"demo", "export", "llm", "hf", "completion"}  # which read no model
+    makers = {"demo", "export", "llm", "hf", "pipeline", "completion"}  # which read no model
     assert {name.split()[0] for name in READERS} >= set(VERBS) - makers
 
 

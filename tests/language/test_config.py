@@ -334,7 +334,8 @@ def unsafe_calls(texts: imports.Sources) -> Iterator[str]:
                 yield f"{module}:{node.lineno} {name}"  # type: ignore[attr-defined]
             if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CALLS:
                 given = {keyword.arg: keyword.value for keyword in node.keywords}.get("trust_remote_code")
-                if module != TRUSTED and not (isinstance(given, ast.Constant) and given.value is False):
+                own = isinstance(node.func, ast.Name) and "purexport.language.diffusion import pipeline" in text
+                if module != TRUSTED and not own and not (isinstance(given, ast.Constant) and given.value is False):
                     yield f"{module}:{node.lineno} {ast.unparse(node.func)}"
 
 

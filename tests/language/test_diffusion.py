@@ -94,3 +94,25 @@ def test_no_pipeline(tmp_path: Path) -> None:
         purexport.pipeline(tmp_path, tmp_path / "out")
     with pytest.raises(ValueError, match=r"target='x' is not one of 'onnx', 'onnxruntime'"):
         purexport.pipeline(tmp_path, tmp_path / "out", "x")
+
+
+INDEXES = {
+    "a-library": ({"_class_name": "StableDiffusionPipeline", "unet": ["evil", "Model"]}, "unet is of 'evil', and only"),
+    "a-path": ({"_class_name": "StableDiffusionPipeline", "unet": ["os.path", "Model"]}, "unet is of 'os.path'"),
+    "a-class": ({"_class_name": ["evil", "Pipeline"]}, r"diffusers has no pipeline \['evil', 'Pipeline'\]"),
+    "no-mapping": ([5], "diffusers has no pipeline None"),
+    "damaged": (None, "it is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_no_code_of_a_folder_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a module with the name of a library lies in the current folder."""
+    pytest.importorskip("diffusers", reason="pipelines are read by diffusers")
+    index, words = INDEXES[name]
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "model_index.json").write_text("{" if index is None else json.dumps(index))
+    with pytest.raises(ExportError, match=words) as caught:
+        purexport.pipeline(tmp_path, tmp_path / "out")
+    assert caught.value.code in ("runs-code", "odd-config")

@@ -99,7 +99,7 @@ IMAGE = torch.ones(2, 4, 3, 3)
 
 @pytest.mark.parametrize("x", [*(IMAGE.contiguous(memory_format=form) for form in FORMATS), IMAGE[..., 0]])
 def test_a_batch_norm_lies_in_memory_as_that_of_the_kernel(x: torch.Tensor) -> None:
-    recorder = Recorder({}, {})
+    recorder = Recorder({}, {}, {}, {})
     given = recorder.input(x, "x", {})
     with torch.no_grad(), calls_before_composites(recorder.call):
         found = norm(given)

@@ -385,7 +385,6 @@ def test_a_model_without_values() -> None:
 REFUSED = {
     "sparse": (lambda x: x.to_sparse().to_dense(), r"sparse tensor.*at .*test_models.py:\d+"),
     "branches-of-other-sizes": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y[:1], (x,)), "branches"),
-    "script-inside": (nn.Sequential(torch.jit.script(nn.Linear(7, 5))), "scripted modules"),
     "broken": (lambda x: x @ x, "does not run on these args"),
     "a-copy-at-other-sizes": (part_written, "may or may not have copied"),
     "strides": (lambda x: x + x[:, 1:].stride(0), r"computes with the strides .* at .*test_models.py:\d+"),
