@@ -37,7 +37,9 @@ def convert(tool: str, source: str, target: str) -> dict[str, Any]:
 
     if tool == "ours":
         import proto_schema as ps
-        from proto_schema import checker, files, precision, saving, shape_inference  # noqa: F401 - as the others are
+        from proto_schema import checker, precision, shape_inference  # noqa: F401 - as the others are
+        from proto_schema.files import models as files  # noqa: F401 - as the others are
+        from proto_schema.files import saving  # noqa: F401 - as the others are
         from proto_schema.inference import rows  # noqa: F401
 
         start = time.perf_counter()

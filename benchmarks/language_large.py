@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.export import _resident_mb as resident_mb  # noqa: E402
-from proto_schema.dtypes import DTYPES  # noqa: E402
+from proto_schema.tensors.dtypes import DTYPES  # noqa: E402
 from purexport.dtypes import onnx_code  # noqa: E402
 from purexport.torch_patches.empty import parameters_without_values  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402

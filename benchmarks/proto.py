@@ -263,7 +263,7 @@ def onnx_trees_dumps(folder: Path, **_: int) -> dict[str, float]:
 def ours_trees_arrays(folder: Path, **_: int) -> dict[str, float]:
     """Every value as an element of an array, or in a list of texts."""
     import proto_schema as ps
-    from proto_schema.fields import numbers
+    from proto_schema.wire.fields import numbers
 
     def work() -> Any:
         found = ps.load(folder / "trees.onnx").graph.node[0].attribute

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import proto_schema as ps
-from proto_schema.collection import paused_collection
+from proto_schema.wire.collection import paused_collection
 from purexport.options import Options
 from purexport.stages.build import build_program
 from purexport.stages.capture import capture_model

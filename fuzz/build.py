@@ -8,8 +8,19 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from proto_schema.fields import BYTES, ENUM, FLOAT, MESSAGE, PAYLOAD, STRING, Field, Message, message_class, present
-from proto_schema.scalars import RANGES, enum_values, float_from_bytes
+from proto_schema.wire.fields import (
+    BYTES,
+    ENUM,
+    FLOAT,
+    MESSAGE,
+    PAYLOAD,
+    STRING,
+    Field,
+    Message,
+    message_class,
+    present,
+)
+from proto_schema.wire.scalars import RANGES, enum_values, float_from_bytes
 
 DEEPEST = 12
 INTEGERS = (0, 1, 127, 128, 300, 2**14, 2**21, 2**31 - 1, 2**31, 2**32, 2**56, 2**62, 2**63 - 1, 2**63, 2**64 - 1)

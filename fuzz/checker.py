@@ -20,7 +20,7 @@ from fuzz.build import Choices
 from fuzz.harness import Harness, Violation
 from fuzz.seeds import bundled
 from proto_schema import checker
-from proto_schema.fields import (
+from proto_schema.wire.fields import (
     BYTES,
     DOUBLE,
     ENUM,
@@ -33,7 +33,7 @@ from proto_schema.fields import (
     message_class,
     present,
 )
-from proto_schema.scalars import RANGES, enum_values
+from proto_schema.wire.scalars import RANGES, enum_values
 from tests.proto_schema.checker_models import loop, valid
 from tests.proto_schema.checker_rows_data import VALID
 

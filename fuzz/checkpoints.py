@@ -23,8 +23,8 @@ from fuzz.bounds import bounded, folder
 from fuzz.harness import Harness, Violation
 from fuzz.seeds import models
 from proto_schema.derived.strided import StridedPayload
-from proto_schema.payload import FileRange, MemoryPayload, Payload
-from proto_schema.quantization.coded import CodedPayload
+from proto_schema.external.payload import FileRange, MemoryPayload, Payload
+from proto_schema.quantization.codes.coded import CodedPayload
 from purexport.weights import Stored, WeightsError, gguffile, open_weights, torchlegacy
 from purexport.weights.bitsandbytes import Blocks4
 from purexport.weights.float8 import Scaled

@@ -12,10 +12,9 @@ from random import Random
 import proto_schema as ps
 from fuzz.harness import Harness, Violation, difference, reason_of, split
 from fuzz.seeds import long_messages
-from proto_schema import interpret
-from proto_schema.fields import MESSAGE, Message
-from proto_schema.generate import decoder
-from proto_schema.wire import MAX_DEPTH
+from proto_schema.wire import MAX_DEPTH, interpret
+from proto_schema.wire.fields import MESSAGE, Message
+from proto_schema.wire.generate import decoder
 
 PLENTY = 1 << 30
 

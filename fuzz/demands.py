@@ -321,7 +321,15 @@ def plant(name: str) -> None:
     modules: dict[str, Any] = {
         word: import_module(f"proto_schema.{word}")
         for word in (
-            *("budget", "npy", "sizes.size", "sizes.text", "inference.site", "inference.walk", "compute.regex"),
+            *(
+                "budget",
+                "tensors.npy",
+                "sizes.size",
+                "sizes.text",
+                "inference.site",
+                "inference.walk",
+                "compute.texts.regex",
+            ),
             *("reference.program", "simplification.engine"),
         )
     }
@@ -339,9 +347,9 @@ def plant(name: str) -> None:
     elif name == "depth":
         modules["reference.program"].DEEPEST = 1 << 60
     elif name == "patterns":
-        modules["compute.regex"].Pattern.matches = lambda _, value: re.fullmatch("(a+)+$", value) is not None
+        modules["compute.texts.regex"].Pattern.matches = lambda _, value: re.fullmatch("(a+)+$", value) is not None
     elif name == "samples":
-        modules["npy"].read = lambda path, most: np.load(path)
+        modules["tensors.npy"].read = lambda path, most: np.load(path)
 
 
 PLANTS = ("degree", "digits", "inference", "folding", "evaluator", "depth", "patterns", "samples")

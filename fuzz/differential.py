@@ -14,7 +14,7 @@ import proto_schema as ps
 from fuzz.codecs import touch
 from fuzz.harness import Harness, Violation, reason_of, split
 from fuzz.seeds import messages, runs
-from proto_schema.fields import Message
+from proto_schema.wire.fields import Message
 
 # (whether a refusal of ours that upb does not share is this one, its reason)
 KNOWN: list[tuple[Callable[[ps.DecodeError], bool], str]] = [

@@ -28,8 +28,8 @@ import numpy as np
 import proto_schema as ps
 from proto_schema.budget import Budget
 from proto_schema.compute.costs import free
-from proto_schema.dtypes import DTYPES
 from proto_schema.operators import schema
+from proto_schema.tensors.dtypes import DTYPES
 
 MEMORY, WORK = 32 << 20, 400_000_000
 MARGIN = 16 << 20  # what is made around a node

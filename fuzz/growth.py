@@ -14,7 +14,7 @@ import tracemalloc
 import proto_schema as ps
 from fuzz.harness import Harness, Violation, split
 from fuzz.seeds import small_messages
-from proto_schema.fields import Message
+from proto_schema.wire.fields import Message
 
 SMALL = 1 << 17  # far below, copies stay in the processor's caches and look linear
 STEEPEST = 16  # linear is 8, quadratic 64

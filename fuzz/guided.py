@@ -22,10 +22,13 @@ from typing import Any
 from fuzz.engine import Session
 from fuzz.harness import CLASSES
 from fuzz.mutate import mutated
-from proto_schema import codec, external, fields, generate, interpret, payload, scalars, tensors, wire
+from proto_schema import external, wire
 from proto_schema.checking import graphs, models, nodes, types
 from proto_schema.checking import tensors as checking_tensors
 from proto_schema.derived import strided
+from proto_schema.external import payload
+from proto_schema.tensors import arrays as tensors
+from proto_schema.wire import codec, fields, generate, interpret, scalars
 from purexport.weights import (
     bitsandbytes,
     gguffile,

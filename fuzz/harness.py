@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.fields import DOUBLE, FLOAT, MESSAGE, PAYLOAD, Field, Message
-from proto_schema.payload import byte_view
+from proto_schema.external.payload import byte_view
+from proto_schema.wire.fields import DOUBLE, FLOAT, MESSAGE, PAYLOAD, Field, Message
 
 
 class Violation(AssertionError):  # noqa: N818 -- it is the finding, not an error of the harness

@@ -24,8 +24,8 @@ from fuzz.build import Choices
 from fuzz.harness import Harness, Violation, difference
 from fuzz.readers import Files, Reader, UnexpectedError, verb, words_missing
 from fuzz.seeds import models
-from proto_schema.fields import MESSAGE, Message, present
 from proto_schema.graphs.calls import domain_of
+from proto_schema.wire.fields import MESSAGE, Message, present
 from purexport import inspect
 from purexport.inspect.compare import IGNORABLE
 from purexport.inspect.elements import UNREADABLE, Bytes, Element

@@ -15,8 +15,8 @@ from fuzz.build import Choices, build, spoil
 from fuzz.differential import rewritten
 from fuzz.harness import CLASSES, Harness, Violation, difference
 from fuzz.seeds import streams
-from proto_schema import interpret
-from proto_schema.fields import Message
+from proto_schema.wire import interpret
+from proto_schema.wire.fields import Message
 
 HAVE_OFFICIAL = find_spec("onnx") is not None
 

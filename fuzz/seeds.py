@@ -11,7 +11,8 @@ import proto_schema as ps
 from fuzz import patterns
 from fuzz.build import UNKNOWN, Choices, build
 from fuzz.harness import CLASSES, joined
-from proto_schema import generate, helper
+from proto_schema import helper
+from proto_schema.wire import generate
 
 T = ps.TensorProto
 LARGEST_BUNDLED, MOST_BUNDLED = 2048, 60

@@ -5,7 +5,8 @@ each turn of a loop is a step. An operation whose work grows with its operand co
 elements, or a sixteenth of its bytes: `in` for a list, `+` and slices, comparisons, f-strings, whole numbers of many
 digits, and every function in C (`list.index`, `list.pop(0)`, `sorted`, `bytes.find`, `b"".join`), but for those in
 `CONSTANT`, which take the same time for any size. `difflib` is counted like our own modules, and so is the source that
-`proto_schema.generate` compiles. The counts depend on the input alone: not on the machine, its load, or the Python.
+`proto_schema.wire.generate` compiles. The counts depend on the input alone, not on the machine, its load, or the
+Python.
 
 What is not counted: matching inside regular expressions (a search counts as one pass), what C code does with elements
 that it compares, and the work of the system. `tests/fuzz/test_growth.py` measures time for that.

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from proto_schema.errors import CheckError, DecodeError, EncodeError, ExternalDataError
-from proto_schema.fields import Message
+from proto_schema.external.payload import FileRange, LazyPayload, Payload
 from proto_schema.onnx import (
     AttributeProto,
     DeviceConfigurationProto,
@@ -43,8 +43,8 @@ from proto_schema.onnx import (
     ValueInfoProto,
     Version,
 )
-from proto_schema.payload import FileRange, LazyPayload, Payload
 from proto_schema.version import VERSION as __version__  # noqa: N811
+from proto_schema.wire.fields import Message
 
 if TYPE_CHECKING:
     from proto_schema import (
@@ -75,9 +75,9 @@ if TYPE_CHECKING:
         version_converter,
         wire,
     )
-    from proto_schema.files import dumps, load, loads, plan, save
+    from proto_schema.external.sharing import share
+    from proto_schema.files.models import dumps, load, loads, plan, save
     from proto_schema.precision import convert_float
-    from proto_schema.sharing import share
     from proto_schema.simplification import simplify
     from proto_schema.sizes import Size
 
@@ -110,9 +110,9 @@ _SUBMODULES = (
     "wire",
 )
 _FILE_FUNCTIONS = {
-    **dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files"),
+    **dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files.models"),
     "convert_float": "precision",
-    "share": "sharing",
+    "share": "external.sharing",
     "simplify": "simplification",
 }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 
 __all__ = ["EVALUATION", "FOLDING", "INFERENCE", "NODE", "Budget", "BudgetLike", "Cost", "ExceededError", "budget_of"]
 

@@ -86,7 +86,7 @@ def check_model(
     `defs.Registry`, has schemas of operators beside those of the standard. Raises DecodeError for what is no model.
     """
     if isinstance(model, (str, os.PathLike)):
-        from proto_schema.files import load
+        from proto_schema.files.models import load
 
         size = os.path.getsize(model)
         model = load(model)

@@ -16,10 +16,10 @@ from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value, make_attribute
-from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.similar import similar
 from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
+from proto_schema.tensors.attributes import get_attribute_value, make_attribute
+from proto_schema.tensors.dtypes import DTYPES
 
 __all__ = [
     "AI_ONNX_PREVIEW_DOMAIN",

@@ -17,11 +17,11 @@ import uuid
 import warnings
 from collections.abc import Iterator
 
-from proto_schema.durable import open_to_append, write_all
 from proto_schema.errors import ExternalDataError
 from proto_schema.external import KEYS, Folder, folder_beneath
+from proto_schema.external.payload import chunks, contiguous, nbytes
+from proto_schema.files.durable import open_to_append, write_all
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, StringStringEntryProto, TensorProto
-from proto_schema.payload import chunks, contiguous, nbytes
 
 __all__ = [
     "ExternalDataInfo",

@@ -12,14 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from proto_schema.attributes import (
-    get_attribute_value,
-    get_node_attr_value,
-    make_attribute,
-    make_attribute_ref,
-    make_attribute_ref_name,
-)
-from proto_schema.fields import MESSAGE, Message, present
 from proto_schema.onnx import (
     AttributeProto,
     FunctionProto,
@@ -40,7 +32,14 @@ from proto_schema.onnx import (
     Version,
 )
 from proto_schema.operators import ir_version_for, newest_opset
-from proto_schema.tensor_helper import (
+from proto_schema.tensors.attributes import (
+    get_attribute_value,
+    get_node_attr_value,
+    make_attribute,
+    make_attribute_ref,
+    make_attribute_ref_name,
+)
+from proto_schema.tensors.tensor_helper import (
     get_all_tensor_dtypes,
     make_tensor,
     np_dtype_to_tensor_dtype,
@@ -58,6 +57,7 @@ from proto_schema.text import (
     printable_type,
     printable_value_info,
 )
+from proto_schema.wire.fields import MESSAGE, Message, present
 
 __all__ = [
     "find_min_ir_version_for",

@@ -15,7 +15,6 @@ from importlib import import_module
 
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
-from proto_schema.collection import paused_collection
 from proto_schema.errors import CheckError
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee, domain_of, function_id
 from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, rename_graph, used
@@ -30,6 +29,7 @@ from proto_schema.onnx import (
     TypeProto,
     ValueInfoProto,
 )
+from proto_schema.wire.collection import paused_collection
 
 __all__ = ["inline_local_functions", "inline_selected_functions"]
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.checker import check_model
-from proto_schema.durable import write_new
 from proto_schema.external import Folder, forget_origin
+from proto_schema.external.payload import BytesLike, LazyPayload, byte_view, nbytes
 from proto_schema.external_data_helper import (
     ExternalDataInfo,
     all_tensors,
@@ -26,11 +26,11 @@ from proto_schema.external_data_helper import (
     read_external_data,
     uses_external_data,
 )
-from proto_schema.files import load, save
+from proto_schema.files.durable import write_new
+from proto_schema.files.models import load, save
 from proto_schema.helper import make_model
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
-from proto_schema.payload import BytesLike, LazyPayload, byte_view, nbytes
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
 
 __all__ = ["ModelContainer", "make_large_model", "make_large_tensor_proto"]
 

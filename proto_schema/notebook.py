@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.fields import Message, present, short_text
 from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto
+from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.text import printable_attribute
 from proto_schema.units import counted, size_text
+from proto_schema.wire.fields import Message, present, short_text
 
 __all__ = ["as_html", "as_line", "message_html", "table", "type_text"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.onnx import MapProto, OptionalProto, SequenceProto, TensorProto
-from proto_schema.tensors import from_array, from_codes, to_array, to_codes
+from proto_schema.tensors.arrays import from_array, from_codes, to_array, to_codes
 
 __all__ = [
     "from_array",

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proto_schema.fields import (
+from proto_schema.external.payload import BytesLike
+from proto_schema.wire.fields import (
     BYTES,
     DOUBLE,
     FLOAT,
@@ -26,10 +27,9 @@ from proto_schema.fields import (
     optional,
     repeated,
 )
-from proto_schema.payload import BytesLike
 
 if TYPE_CHECKING:
-    from proto_schema.fields import Assumed, Messages
+    from proto_schema.wire.fields import Assumed, Messages
 
 
 class Version(Enum):

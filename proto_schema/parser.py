@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from proto_schema.collection import paused_collection
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from proto_schema.syntax.cursor import ParseError
 from proto_schema.syntax.grammar import Grammar
+from proto_schema.wire.collection import paused_collection
 
 __all__ = ["ParseError", "parse_function", "parse_graph", "parse_model", "parse_node"]
 

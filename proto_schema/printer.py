@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.external.payload import contiguous
 from proto_schema.onnx import (
     AttributeProto,
     FunctionProto,
@@ -26,7 +26,7 @@ from proto_schema.onnx import (
     TypeProto,
     ValueInfoProto,
 )
-from proto_schema.payload import contiguous
+from proto_schema.tensors.dtypes import DTYPES, element_count
 
 __all__ = ["readable", "to_text"]
 

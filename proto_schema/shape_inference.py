@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 
 from proto_schema.budget import BudgetLike
-from proto_schema.collection import paused_collection
 from proto_schema.graphs.sharing import sharing
 from proto_schema.inference.alone import infer_function_output_types, infer_node_outputs
 from proto_schema.inference.walk import InferenceError, Walk
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
+from proto_schema.wire.collection import paused_collection
 
 __all__ = [
     "InferenceError",
@@ -58,7 +58,7 @@ def infer_with_problems(
     budget: BudgetLike = None,
 ) -> tuple[ModelProto, list[str]]:
     """As `infer_shapes`, and what contradicts, a line each.  With `strict_mode` the first is raised instead."""
-    from proto_schema.files import load
+    from proto_schema.files.models import load
 
     if isinstance(model, (str, os.PathLike)):
         model = load(model)
@@ -88,7 +88,7 @@ def save_inferred(
     model: ModelProto, source: str | os.PathLike[str], target: str | os.PathLike[str], overwrite: bool = False
 ) -> None:
     """Write what was inferred of the file `source`.  Beside it, the external data stays where it is."""
-    from proto_schema.files import save
+    from proto_schema.files.models import save
 
     graph = model.graph or GraphProto()
     external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from ctypes import c_double, c_float
 from typing import Any, Literal, overload
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.fields import BYTES, DOUBLE, ENUM, FLOAT, MESSAGE, PAYLOAD, STRING, Field, Message, present
+from proto_schema.external.payload import contiguous
 from proto_schema.onnx import (
     AttributeProto,
     GraphProto,
@@ -22,8 +21,9 @@ from proto_schema.onnx import (
     TypeProto,
     ValueInfoProto,
 )
-from proto_schema.payload import contiguous
 from proto_schema.printer import readable, to_text
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.wire.fields import BYTES, DOUBLE, ENUM, FLOAT, MESSAGE, PAYLOAD, STRING, Field, Message, present
 
 __all__ = [
     "printable_attribute",

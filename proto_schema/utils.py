@@ -66,7 +66,7 @@ def extract_model(
     CheckError for a model that is not valid, and what `load` and `save` raise.
     """
     from proto_schema.checker import check_model as check
-    from proto_schema.files import load, save
+    from proto_schema.files.models import load, save
     from proto_schema.shape_inference import infer_shapes as infer
 
     if not os.path.exists(input_path):

@@ -14,10 +14,10 @@ import os
 from typing import TYPE_CHECKING
 
 from proto_schema import operators
-from proto_schema.collection import paused_collection
 from proto_schema.conversion.errors import ConversionError, Refusal
 from proto_schema.conversion.ir import convert_ir, imports_of
 from proto_schema.onnx import GraphProto, ModelProto, OperatorSetIdProto, TensorProto
+from proto_schema.wire.collection import paused_collection
 
 if TYPE_CHECKING:
     from proto_schema.conversion.engine import Engine
@@ -38,7 +38,7 @@ def convert_version(
     Raises ConversionError (a RuntimeError and a ValueError) that lists all nodes that cannot be converted, ValueError
     for a version that does not exist, DecodeError for what is no model.
     """
-    from proto_schema.files import load
+    from proto_schema.files.models import load
 
     if isinstance(model, (str, os.PathLike)):
         model = load(model)

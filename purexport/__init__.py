@@ -109,7 +109,7 @@ def _module(name: str, room: str) -> ModuleType:
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        from proto_schema.collection import paused_collection  # with the package it loads numpy
+        from proto_schema.wire.collection import paused_collection  # with the package it loads numpy
 
         # modules stay loaded, so collecting garbage during the import would only cost time: a third of it
         with paused_collection():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
-from proto_schema.saving import Archive, Where
+from proto_schema.files.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
 from purexport.frontends.core.calls import refuse_mixed_up

@@ -1,4 +1,4 @@
-"""torch dtypes and ONNX data types: the rows of `proto_schema.dtypes`, with torch's objects for torch's names.
+"""torch dtypes and ONNX data types: the rows of `proto_schema.tensors.dtypes`, with torch's objects for torch's names.
 
 The codes are those of TensorProto.DataType, the names those of the type strings in operator schemas.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from proto_schema.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.errors import UnsupportedDtypeError
 
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16

@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, get_args
 
-from proto_schema import operators, runtimes
-from proto_schema.records import dataclass
-from proto_schema.runtimes import Release
-from proto_schema.saving import Archive, Where, Writable
+from proto_schema import operators
+from proto_schema.files.saving import Archive, Where, Writable
+from proto_schema.operators import runtimes
+from proto_schema.operators.runtimes import Release
+from proto_schema.wire.records import dataclass
 from purexport.errors import ExportError
 
 if TYPE_CHECKING:  # loaded for exports that ask for them

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import proto_schema as ps
+from proto_schema.files.saveplan import SavePlan
 from proto_schema.notebook import as_html, as_line
-from proto_schema.saveplan import SavePlan
 from purexport.frontends.core.structures import Path, StructureStep, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor
 from purexport.progress import Progress
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from proto_schema.meter import Progress as SaveProgress
-    from proto_schema.saving import SaveOptions, Writable
+    from proto_schema.external.meter import Progress as SaveProgress
+    from proto_schema.files.saving import SaveOptions, Writable
 
 
 # what the stages and comparisons of this package ask of a program, and what completion does not offer

@@ -43,7 +43,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purexport
-from proto_schema import runtimes
+from proto_schema.operators import runtimes
 from tests.tolerances import USUAL, Bounds, assert_near
 
 CAPTURES = ("trace", "export")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from proto_schema.dtypes import DTYPES, by_numpy_name
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES, by_numpy_name
 from purexport import dtypes, symbolic_helper
 from purexport.cli import specs
 from purexport.compat.symbolic.values import SymbolicType

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import purexport
-from proto_schema import meter
+from proto_schema.external import meter
 from purexport import progress
 from purexport.cli.main import main
 from purexport.progress import Pace, Progress, bar, duration

@@ -6,7 +6,7 @@ The installed package is the newest release of the file; each FOLDER holds an ol
 FOLDER onnxruntime==1.23.2`, with a numpy that it can import).  Each is asked in a process of its own: for its kernel
 definitions, for the newest opset that it loads, and for operators with a function body but without a kernel of a dtype,
 by loading a model of one node.  Without FOLDERs the older releases stay as the file has them.  Without `--write` the
-tool says whether the file is what it would write.  Form of the file, which `proto_schema.runtimes` reads:
+tool says whether the file is what it would write.  Form of the file, which `proto_schema.operators.runtimes` reads:
 
     sets       every set of element types that some constraint allows, once, as codes of TensorProto.DataType
     releases   [[version, newest opset], ...], oldest first
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from proto_schema import helper, operators
-from proto_schema.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES
 from tools.make_operators import Interned, compact, keyed, listed
 
 ROOT = Path(__file__).resolve().parent.parent

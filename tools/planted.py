@@ -224,7 +224,7 @@ FAULTS = [
     # proto_schema: files
     _fault(
         "a model that is committed before its data",
-        "proto_schema/commit.py",
+        "proto_schema/files/commit.py",
         """            for temporary, path in zip(written, self._paths(used), strict=True):
                 commit.rename(temporary, path)
             sync_folder(self.path)
@@ -239,7 +239,7 @@ FAULTS = [
     ),
     _fault(
         "a file that is not synchronized",
-        "proto_schema/durable.py",
+        "proto_schema/files/durable.py",
         "        os.fsync(descriptor)\n\n\ndef open_to_append",
         "        pass\n\n\ndef open_to_append",
         "proto_schema/test_files.py",
@@ -248,7 +248,7 @@ FAULTS = [
     ),
     _fault(
         "offsets that are not aligned",
-        "proto_schema/datafiles.py",
+        "proto_schema/external/datafiles.py",
         "offset = -(-self.size // alignment) * alignment",
         "offset = self.size",
         "proto_schema/test_files.py",
@@ -278,7 +278,7 @@ FAULTS = [
     ),
     _fault(
         "a shape that is inferred wrong",
-        "proto_schema/inference/moving.py",
+        "proto_schema/inference/operators/moving.py",
         "made.append(sum(sizes) if len(known) == len(shapes) else site.fresh())",
         "made.append(sizes[0] if len(known) == len(shapes) else site.fresh())",
         "proto_schema/test_inference_rows.py",
@@ -313,7 +313,7 @@ FAULTS = [
     ),
     _fault(
         "a range of codes that is off by one",
-        "proto_schema/quantization/integers.py",
+        "proto_schema/quantization/codes/integers.py",
         "return self.low + (1 << self.bits) - 1",
         "return self.low + (1 << self.bits)",
         "proto_schema/test_quantization.py",

@@ -72,51 +72,54 @@ def _rules(folder: str, tests: str = "*") -> Room:
 ROOMS = {
     # proto_schema
     "codec": _room(
-        "proto_schema/{wire,scalars,runs,generate,interpret,codec,fields,onnx,errors,collection}",
+        "proto_schema/wire/* proto_schema/{onnx,errors}",
         "proto_schema/{wire,runs,malformed,messages,schema,payload,tensors,files,differential}",
         "proto_schema/vulnerabilities",
-        "proto_schema/generate",
+        "proto_schema/wire/generate",
         r"mutated\[[1-7]|budget_bounds|linear_time|stay_resident",
     ),
     "tensors": _room(
-        "proto_schema/{dtypes,minifloat,tensors,numpy_helper,tensor_helper,rounding,sparse}",
+        "proto_schema/tensors/* proto_schema/numpy_helper",
         "proto_schema/{tensors,helper_minifloat,helper} dtypes",
         "proto_schema/{files,reference}",
     ),
     "helpers": _room(
-        "proto_schema/{__init__,helper,attributes,utils,external_data_helper,model_container,version,records,rowtable}"
-        " proto_schema/{threads,units,meter} proto_schema/tools/*",
+        "proto_schema/{__init__,helper,utils,external_data_helper,model_container,version,rowtable,units}"
+        " proto_schema/tools/*",
         "proto_schema/{helper,utils,tools,records,files,external,bundled}",
         "import_onnx/functions",
     ),
-    "files": _room(
-        "proto_schema/{payload,files,external,datafiles,durable,sniff,transfers,copying,archive,references}",
+    "external": _room(
+        "proto_schema/external/*",
         "proto_schema/{payload,copying,external,files,archive,surroundings,modes,limits}",
         "proto_schema/{faults,killed,save_random}",
     ),
-    "saving": _room(
-        "proto_schema/{saving,saveplan,commit,locks,naming,targets,owned,marks,resume,sharing,equal}",
+    "files": _room(
+        "proto_schema/files/*",
         "proto_schema/{plan,modes,ownership,resume,save_random,checksums,share,files}",
         "proto_schema/{faults,killed,stress} cli/{ownership,save}",
     ),
     "derived": _room("proto_schema/derived/*", "proto_schema/{strided,share,payload,experts,quantization}"),
     "checker": _room(
-        "proto_schema/{checker,defs,operators,runtimes} proto_schema/checking/*",
+        "proto_schema/{checker,defs} proto_schema/{operators,checking}/*",
         "proto_schema/{checker,checker_types,defs,operators,runtimes,vulnerabilities}",
         "proto_schema/{checker_random,bundled}",
     ),
     "sizes": _room("proto_schema/sizes/*", "proto_schema/{sizes,shape_inference,inference_rows} shapes/guards"),
     "inference": _room(
-        "proto_schema/shape_inference proto_schema/inference/*",
+        "proto_schema/shape_inference proto_schema/inference/* proto_schema/inference/{operators,nn}/*",
         "proto_schema/{shape_inference,shape_inference_rows,inference_rows,inference_alone}",
         "proto_schema/shape_inference_official lowering/core/inferring",
     ),
-    "compute": _room("proto_schema/compute/*", "compute/{versions,networks,evaluator,random_nodes,every_operator}"),
+    "compute": _room(
+        "proto_schema/compute/* proto_schema/compute/texts/*",
+        "compute/{versions,networks,evaluator,random_nodes,every_operator}",
+    ),
     "compute.microsoft": _room(
         "proto_schema/compute/microsoft/*", "compute/{microsoft,microsoft_costs,every_operator}"
     ),
     "budget": _room(
-        "proto_schema/{budget,npy}",
+        "proto_schema/budget",
         "proto_schema/budget weights/npy",
         "proto_schema/calibration",
     ),
@@ -130,10 +133,12 @@ ROOMS = {
         "proto_schema/version_converter_cases",
     ),
     "conversion.adapters": _room(
-        "proto_schema/conversion/adapters/*", "proto_schema/{version_converter,version_converter_cases}"
+        "proto_schema/conversion/adapters/* proto_schema/conversion/adapters/nn/*",
+        "proto_schema/{version_converter,version_converter_cases}",
     ),
     "quantization": _room(
-        "proto_schema/quantization/*", "proto_schema/{quantization,quantization_homes,experts} quantized_export"
+        "proto_schema/quantization/* proto_schema/quantization/codes/*",
+        "proto_schema/{quantization,quantization_homes,experts} quantized_export",
     ),
     "precision": _room("proto_schema/precision/*", "proto_schema/precision", "proto_schema/bundled"),
     "calibration": _room("proto_schema/calibration/*", "proto_schema/calibration"),

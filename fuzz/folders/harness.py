@@ -23,7 +23,7 @@ from fuzz.folders.others import OTHERS
 from fuzz.folders.promises import DONE, FAILED, KILLED, REFUSED, Step
 from fuzz.folders.world import World, new_world
 from fuzz.harness import Harness, Violation
-from proto_schema import copying
+from proto_schema.external import copying
 from tests.proto_schema.faults import Disk, Fault
 
 HEAD, RECORD, LONGEST = 16, 16, 40  # bytes before the steps, bytes of a step, steps of an input

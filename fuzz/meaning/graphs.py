@@ -18,9 +18,9 @@ import proto_schema as ps
 from fuzz.build import Choices
 from fuzz.harness import Violation
 from proto_schema import operators
-from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.names import bodies, free_names
 from proto_schema.reference import EvaluationError, ReferenceEvaluator, UnsupportedOperatorError
+from proto_schema.tensors.dtypes import DTYPES
 
 SIZES = (2, 5)  # of the axis n
 LARGEST = 2000.0  # of a number: float16 must have room for what is computed of it

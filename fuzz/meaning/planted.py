@@ -19,12 +19,13 @@ import proto_schema as ps
 from fuzz.engine import outcome
 from fuzz.meaning.harness import HARNESS
 from fuzz.meaning.tools import TOOLS
-from proto_schema import compose, datafiles, ir, printer
+from proto_schema import compose, ir, printer
 from proto_schema.conversion import rows as conversion_rows
+from proto_schema.external import datafiles
 from proto_schema.graphs import subgraphs
 from proto_schema.inference import rows as inference_rows
 from proto_schema.inlining import engine as inlining
-from proto_schema.quantization import integers
+from proto_schema.quantization.codes import integers
 from proto_schema.simplification import branches, engine, equal, merging, rules
 from proto_schema.simplification.known import Known
 

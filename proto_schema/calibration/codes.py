@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from proto_schema.derived.source import source_of
-from proto_schema.dtypes import DTYPES
+from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
+from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import CHUNK, Payload, byte_view, pieces
-from proto_schema.quantization import integers
-from proto_schema.quantization.elements import Floats, cut, singles
-from proto_schema.quantization.integers import Grid
-from proto_schema.threads import in_order
+from proto_schema.quantization.codes import integers
+from proto_schema.quantization.codes.elements import Floats, cut, singles
+from proto_schema.quantization.codes.integers import Grid
+from proto_schema.tensors.dtypes import DTYPES
 
 PIECE = 1 << 18  # elements
 

@@ -22,15 +22,15 @@ from proto_schema.calibration.qdq_points import Bias, Places, found_places, scal
 from proto_schema.calibration.ranges import Range, collected
 from proto_schema.calibration.running import Runner
 from proto_schema.calibration.samples import Array, Given, Samples
-from proto_schema.dtypes import element_count
 from proto_schema.ir import Builder, Model, Node, Value, from_message
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import STANDARD
-from proto_schema.quantization.elements import FLOATS, Floats
+from proto_schema.quantization.codes.elements import FLOATS, Floats
+from proto_schema.quantization.codes.integers import Grid, ranges
 from proto_schema.quantization.hoisted import constant_of
-from proto_schema.quantization.integers import Grid, ranges
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.dtypes import element_count
 from proto_schema.units import size_text
 
 _WEIGHTS = Grid(8, True)

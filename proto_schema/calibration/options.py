@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from proto_schema.onnx import TensorProto
-from proto_schema.quantization.integers import Grid
+from proto_schema.quantization.codes.integers import Grid
 from proto_schema.quantization.scheme import Scheme
 
 METHODS = ("minmax", "percentile", "entropy")

@@ -17,12 +17,12 @@ import numpy as np
 from proto_schema.calibration.codes import Source
 from proto_schema.calibration.options import CalibrationOptions
 from proto_schema.calibration.ranges import Range
-from proto_schema.dtypes import element_count
 from proto_schema.ir import Graph, Node, Value
 from proto_schema.onnx import TensorProto
 from proto_schema.quantization.candidates import STANDARD
-from proto_schema.quantization.integers import Grid, ranges
-from proto_schema.tensors import to_array
+from proto_schema.quantization.codes.integers import Grid, ranges
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.dtypes import element_count
 
 
 @dataclass(frozen=True)

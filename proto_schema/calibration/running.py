@@ -86,7 +86,7 @@ class Runner:
         self._outputs = [item.name for item in outputs if item.name in self.names and item.type == "tensor(float)"]
 
     def _stored(self, model: ModelProto) -> bytes | str:
-        from proto_schema.files import dumps, save
+        from proto_schema.files.models import dumps, save
 
         if model.ByteSize() < _IN_MEMORY:
             return dumps(model)

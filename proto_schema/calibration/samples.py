@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema import npy
 from proto_schema.budget import BudgetLike, budget_of
-from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import ModelProto, TypeProto, ValueInfoProto
+from proto_schema.tensors import npy
+from proto_schema.tensors.dtypes import DTYPES
 
 Array: TypeAlias = npt.NDArray[Any]
 Feed: TypeAlias = dict[str, Array]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from hashlib import sha1
 
 from proto_schema.checking.place import Problem
-from proto_schema.copying import read_chunks
 from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.external import Folder, entries, origin, tensors
+from proto_schema.external.copying import read_chunks
+from proto_schema.external.payload import went_past
 from proto_schema.onnx import ModelProto, StringStringEntryProto, TensorProto
-from proto_schema.payload import went_past
 
 _DIGITS = frozenset("0123456789abcdefABCDEF")
 

@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from operator import attrgetter
 
 from proto_schema import operators
-from proto_schema.attributes import FIELD_OF_TYPE
 from proto_schema.checking.context import Context, NameScope
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
 from proto_schema.graphs.calls import callee, domain_of
 from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
 from proto_schema.operators import Formal, OpSchema
+from proto_schema.tensors.attributes import FIELD_OF_TYPE
 
 # Domains in which every operator must be known. The preview domains are open.
 CLOSED_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training")

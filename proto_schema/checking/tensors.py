@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.checking.place import Problem, inside, require
-from proto_schema.dtypes import DTYPES, DType, element_count
 from proto_schema.errors import DecodeError, ExternalDataError, UnreadableDataError
 from proto_schema.external import entries, origin
+from proto_schema.external.payload import contiguous, nbytes
 from proto_schema.onnx import SparseTensorProto, TensorProto
-from proto_schema.payload import contiguous, nbytes
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.dtypes import DTYPES, DType, element_count
 
 _LARGEST = 2**63 - 1
 LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")

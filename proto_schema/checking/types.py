@@ -22,7 +22,6 @@ from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value
 from proto_schema.checking.context import SchemaSource, imported
 from proto_schema.checking.place import Problem, inside
 from proto_schema.graphs.calls import callee, domain_of, function_id
@@ -41,6 +40,7 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.operators import Formal, OpSchema
+from proto_schema.tensors.attributes import get_attribute_value
 
 Type: TypeAlias = "Known | None"
 """A type without shapes, all of whose parts are said."""

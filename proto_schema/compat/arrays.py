@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema.dtypes import DType, dtype_of
+from proto_schema.tensors.dtypes import DType, dtype_of
 
 Array: TypeAlias = npt.NDArray[Any]
 PACKAGE = "ml_dtypes"

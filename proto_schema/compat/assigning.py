@@ -13,8 +13,8 @@ from functools import partial
 from operator import index
 from typing import Any
 
-from proto_schema.fields import BYTES, DOUBLE, ENUM, FLOAT, INT32, INT64, PAYLOAD, STRING, UINT64, Field, FieldType
-from proto_schema.payload import contiguous
+from proto_schema.external.payload import contiguous
+from proto_schema.wire.fields import BYTES, DOUBLE, ENUM, FLOAT, INT32, INT64, PAYLOAD, STRING, UINT64, Field, FieldType
 
 Check = Callable[[Any], Any]
 

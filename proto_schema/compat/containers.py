@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import Any
 
 from proto_schema.compat.assigning import Check, shown
-from proto_schema.fields import Field, Message
+from proto_schema.wire.fields import Field, Message
 
 _ARRAYS = {"int32": "i4", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}  # kind -> type in numpy
 

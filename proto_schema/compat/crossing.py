@@ -14,7 +14,7 @@ from typing import Any
 
 from proto_schema.compat.containers import _Repeated
 from proto_schema.compat.messages import Mannered, mannered, plain
-from proto_schema.fields import Message
+from proto_schema.wire.fields import Message
 
 
 def crossing(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proto_schema import onnx as schema
 from proto_schema.compat.assigning import default_of
-from proto_schema.fields import ENUM, MESSAGE, Enum, Field, Message, message_class
+from proto_schema.wire.fields import ENUM, MESSAGE, Enum, Field, Message, message_class
 
 PACKAGE = "onnx"
 _OPERATORS = ("OperatorProto", "OperatorSetProto", "OperatorStatus")

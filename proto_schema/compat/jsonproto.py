@@ -17,8 +17,20 @@ from typing import Any
 from proto_schema.compat.assigning import check_of, shown
 from proto_schema.compat.descriptors import descriptor_of
 from proto_schema.compat.foreign import text_error
-from proto_schema.fields import BYTES, DOUBLE, ENUM, FLOAT, INT64, MESSAGE, PAYLOAD, UINT64, Field, Message, present
-from proto_schema.fields import message_class as class_of
+from proto_schema.wire.fields import (
+    BYTES,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    INT64,
+    MESSAGE,
+    PAYLOAD,
+    UINT64,
+    Field,
+    Message,
+    present,
+)
+from proto_schema.wire.fields import message_class as class_of
 
 
 def to_json(message: Message) -> str:

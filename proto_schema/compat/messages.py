@@ -20,14 +20,14 @@ from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from proto_schema import onnx as schema
-from proto_schema.codec import encode, size
 from proto_schema.compat import foreign
 from proto_schema.compat.assigning import check_of, default_of, shown
 from proto_schema.compat.containers import RepeatedMessages, RepeatedScalars, _Repeated
 from proto_schema.compat.descriptors import Descriptor, EnumType, FieldDescriptor, descriptor_of, wrapped_enum
 from proto_schema.errors import DecodeError
-from proto_schema.fields import MESSAGE, Enum, Field, Message, message_class, present
 from proto_schema.text import text_format
+from proto_schema.wire.codec import encode, size
+from proto_schema.wire.fields import MESSAGE, Enum, Field, Message, message_class, present
 
 T = TypeVar("T", bound="Mannered")
 

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from proto_schema.compat.assigning import check_of
 from proto_schema.compat.foreign import text_error
-from proto_schema.fields import BYTES, DOUBLE, ENUM, FLOAT, MESSAGE, PAYLOAD, STRING, Field, Message, message_class
 from proto_schema.wire import MAX_DEPTH
+from proto_schema.wire.fields import BYTES, DOUBLE, ENUM, FLOAT, MESSAGE, PAYLOAD, STRING, Field, Message, message_class
 
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\n\r\f\v]+|\#[^\n]*)

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.budget import Budget, Cost
-from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import GraphProto
 from proto_schema.operators import Occurrence, OpSchema
+from proto_schema.tensors.dtypes import DTYPES
 
 __all__ = ["NOTHING", "Array", "Body", "Call", "MisuseError", "Nothing", "Typed", "Value"]
 

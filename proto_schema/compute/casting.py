@@ -16,11 +16,11 @@ from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
 from proto_schema.compute.costs import WIDE, copied, made
 from proto_schema.compute.rows import row
-from proto_schema.dtypes import DTYPES
-from proto_schema.minifloat import FORMATS, Format
 from proto_schema.onnx import TensorProto
-from proto_schema.rounding import rounded, wide_integers
-from proto_schema.tensors import from_array, from_codes, to_array, to_codes
+from proto_schema.tensors.arrays import from_array, from_codes, to_array, to_codes
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.tensors.minifloat import FORMATS, Format
+from proto_schema.tensors.rounding import rounded, wide_integers
 
 __all__ = ["cast"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from proto_schema.compute.call import Array, Call, Typed, Value
 from proto_schema.compute.costs import copied, free, weight
 from proto_schema.compute.rows import row
-from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import GraphProto, TensorProto
+from proto_schema.tensors.dtypes import DTYPES
 
 _PIECE = 64  # bytes of a list or an array, beside its elements
 

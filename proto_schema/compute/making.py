@@ -19,10 +19,10 @@ from proto_schema.compute.costs import WIDE, made, passes, sizes_in
 from proto_schema.compute.elementwise import wide
 from proto_schema.compute.moving import ints
 from proto_schema.compute.rows import row
-from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import SparseTensorProto, TensorProto
-from proto_schema.sparse import dense
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.tensors.sparse import dense
 
 _FLOAT, _INT64, _STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 _FORMS = {"value_float": _FLOAT, "value_floats": _FLOAT, "value_int": _INT64, "value_ints": _INT64}

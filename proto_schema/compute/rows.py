@@ -24,13 +24,13 @@ Row: TypeAlias = "Callable[..., Any]"
 
 FILES: tuple[str, ...] = (
     # elements, places, and control of what runs
-    "elementwise", "activations", "casting", "moving", "slicing", "indexing", "reducing", "making", "control",
+    "elementwise", "nn.activations", "casting", "moving", "slicing", "indexing", "reducing", "making", "control",
     "sequences",
     # themes with an arithmetic of their own
     "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
     "nn.recurrent", "nn.quantization", "nn.deformed", "spectral",
     "images.resize", "images.sampling", "images.regions", "images.blocks",
-    "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling", "ml.linear", "ml.trees",
+    "nn.losses", "nn.training", "texts.strings", "ml.labels", "ml.scaling", "ml.linear", "ml.trees",
     "microsoft.products", "microsoft.elements", "microsoft.attention", "microsoft.experts", "microsoft.recurrent",
 )  # fmt: skip
 _TABLE: RowTable[Row] = RowTable("proto_schema.compute", FILES, "rows of what it computes")

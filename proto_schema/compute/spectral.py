@@ -15,7 +15,7 @@ from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
 from proto_schema.compute.costs import WIDE, made, sizes_in
 from proto_schema.compute.rows import row
-from proto_schema.dtypes import dtype_of
+from proto_schema.tensors.dtypes import dtype_of
 
 
 def _complex(call: Call, data: Array) -> Array:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value
 from proto_schema.conversion.errors import Refusal
 from proto_schema.graphs.calls import FunctionId, callable_functions, callee
 from proto_schema.inference.site import misform
 from proto_schema.ir import Function, Graph, Model, Node, Value
 from proto_schema.onnx import NodeProto
+from proto_schema.tensors.attributes import get_attribute_value
 
 _READ_BY_NOBODY = "consumed_inputs"  # required below opset 6, where files leave it out
 

@@ -26,7 +26,6 @@ from proto_schema.conversion.complete import lacking
 from proto_schema.conversion.errors import ConversionError, ParameterError, Refusal, RefusedError, listed
 from proto_schema.conversion.versioned import VersionedNode, set_attributes, trimmed
 from proto_schema.conversion.writer import Writer
-from proto_schema.dtypes import DTYPES
 from proto_schema.errors import CheckError
 from proto_schema.graphs.calls import FunctionId, callee, function_id
 from proto_schema.inference import rows as inference
@@ -38,6 +37,7 @@ from proto_schema.ir.model import infer_by
 from proto_schema.ir.naming import names_in
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
+from proto_schema.tensors.dtypes import DTYPES
 
 _NO_INPUTS = 4
 """Since this IR version an initializer need not be an input."""
@@ -222,7 +222,7 @@ class Engine:
 
     def constant(self, array: npt.NDArray[Any], dtype: int) -> Value:
         """A constant in the graph that is being converted."""
-        from proto_schema.tensor_helper import make_tensor
+        from proto_schema.tensors.tensor_helper import make_tensor
 
         if not dtype:
             from proto_schema.numpy_helper import from_array

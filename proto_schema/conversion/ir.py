@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 
 from proto_schema.conversion.errors import ConversionError
 from proto_schema.conversion.inlining import Inliner
-from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.calls import function_id
 from proto_schema.graphs.names import defined, used
 from proto_schema.onnx import (
@@ -25,6 +24,7 @@ from proto_schema.onnx import (
     ValueInfoProto,
     Version,
 )
+from proto_schema.tensors.dtypes import DTYPES
 
 OLDEST = 3
 

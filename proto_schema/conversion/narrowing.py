@@ -11,10 +11,10 @@ from __future__ import annotations
 from functools import cache
 
 from proto_schema import operators
-from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import Tensor, Type, text_of
 from proto_schema.onnx import TensorProto
 from proto_schema.operators import OpSchema
+from proto_schema.tensors.dtypes import DTYPES
 
 _T = TensorProto
 

@@ -29,8 +29,9 @@ Row: TypeAlias = Callable[[VersionedNode, Writer], Result]
 Key: TypeAlias = tuple[str, str, int, bool]
 
 FILES = (
-    "activations", "arithmetic", "attention", "axes", "control", "generating", "images", "indexing", "losses",
-    "matrices", "ml", "moving", "normalization", "quantization", "recurrent", "sequences", "spectral", "windows",
+    "activations", "arithmetic", "axes", "control", "generating", "indexing", "matrices", "ml", "moving", "sequences",
+    "spectral", "nn.attention", "nn.images", "nn.losses", "nn.normalization", "nn.quantization", "nn.recurrent",
+    "nn.windows",
 )  # fmt: skip
 _ROWS: dict[Key, Row] = {}
 

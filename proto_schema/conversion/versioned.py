@@ -7,12 +7,12 @@ from functools import cache
 from typing import Any
 
 from proto_schema import operators
-from proto_schema.attributes import make_attribute
 from proto_schema.conversion.errors import ParameterError, RefusedError
 from proto_schema.inference.types import Type
 from proto_schema.ir import Node, Value
 from proto_schema.onnx import AttributeProto
 from proto_schema.operators import OpSchema
+from proto_schema.tensors.attributes import make_attribute
 
 
 class VersionedNode:

@@ -19,10 +19,10 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.conversion.errors import RefusedError
-from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import SequenceOf, Tensor, Type
 from proto_schema.ir import Graph, Value
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES
 
 Operand: TypeAlias = "Value | int | float | bool | list[int] | None"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.minifloat import bfloat16_codes
+from proto_schema.external.payload import CHUNK, Payload, pieces, whole
+from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import CHUNK, Payload, pieces, whole
-from proto_schema.tensors import to_array
-from proto_schema.threads import in_order
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.tensors.minifloat import bfloat16_codes
 
 BFLOAT16, FLOAT16 = TensorProto.BFLOAT16, TensorProto.FLOAT16
 STEP = 1 << 18  # elements that are converted at once

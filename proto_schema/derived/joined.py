@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from proto_schema.payload import CHUNK, Payload, pieces
+from proto_schema.external.payload import CHUNK, Payload, pieces
 
 _HELD = 1 << 20  # bytes of each part that are held, if a row is not longer
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.derived.cast import STEP
-from proto_schema.dtypes import DTYPES
-from proto_schema.payload import CHUNK, Payload, pieces, whole
-from proto_schema.threads import in_order
+from proto_schema.external.payload import CHUNK, Payload, pieces, whole
+from proto_schema.external.threads import in_order
+from proto_schema.tensors.dtypes import DTYPES
 
 _SMALL = 4 * STEP  # elements for which threads do not pay
 

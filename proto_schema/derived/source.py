@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proto_schema.datafiles import payload_of
+from proto_schema.external.datafiles import payload_of
+from proto_schema.external.payload import MemoryPayload, Payload, as_payload, file_range
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import MemoryPayload, Payload, as_payload, file_range
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
 
 
 def source_of(tensor: TensorProto) -> Payload:

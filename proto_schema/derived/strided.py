@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proto_schema.payload import CHUNK, FileRange, Payload, opened, pieces
+from proto_schema.external.payload import CHUNK, FileRange, Payload, opened, pieces
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

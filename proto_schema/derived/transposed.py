@@ -16,8 +16,8 @@ import numpy as np
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.joined import JoinedPayload, TurnsPayload
 from proto_schema.derived.strided import Array, StridedPayload, blocks, fill, is_contiguous, row_major
-from proto_schema.dtypes import DTYPES
-from proto_schema.payload import CHUNK, FileRange, MemoryPayload, Payload, pieces
+from proto_schema.external.payload import CHUNK, FileRange, MemoryPayload, Payload, pieces
+from proto_schema.tensors.dtypes import DTYPES
 
 HELD = 1 << 24  # bytes of a source that is held in memory to be read in another order
 

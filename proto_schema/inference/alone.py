@@ -13,7 +13,6 @@ from typing import Any
 from proto_schema.checking.context import Context, NameScope
 from proto_schema.checking.nodes import check_node
 from proto_schema.checking.place import Problem
-from proto_schema.fields import MESSAGE, Message, present
 from proto_schema.inference.walk import Walk
 from proto_schema.onnx import (
     AttributeProto,
@@ -30,6 +29,7 @@ from proto_schema.onnx import (
     Version,
 )
 from proto_schema.operators import canonical
+from proto_schema.wire.fields import MESSAGE, Message, present
 
 __all__ = ["infer_function_output_types", "infer_node_outputs"]
 

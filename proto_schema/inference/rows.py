@@ -17,9 +17,10 @@ from proto_schema.rowtable import RowTable
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
 FILES = (
-    "elementwise", "control", "moving", "slicing", "indexing", "making", "reducing", "products", "images",
-    "sequences", "strings", "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml",
-    "training",
+    "operators.elementwise", "operators.control", "operators.moving", "operators.slicing", "operators.indexing",
+    "operators.making", "operators.reducing", "operators.products", "operators.sequences", "operators.strings",
+    "nn.images", "nn.convolution", "nn.normalization", "nn.attention", "nn.recurrent", "nn.quantization",
+    "nn.spectral", "nn.ml", "nn.training",
 )  # fmt: skip
 _TABLE: RowTable[Row] = RowTable("proto_schema.inference", FILES, "inference rows")
 row = _TABLE.declare

@@ -18,8 +18,8 @@ import numpy as np
 
 from proto_schema.graphs.dims import known_size
 from proto_schema.onnx import TensorProto, TensorShapeProto, TypeProto
-from proto_schema.records import dataclass
 from proto_schema.sizes import Dim, Size
+from proto_schema.wire.records import dataclass
 
 MOST = 64  # elements of a content
 MOST_AXES = 64

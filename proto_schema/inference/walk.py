@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value
 from proto_schema.budget import INFERENCE, NODE, BudgetLike, Cost, ExceededError, budget_of
-from proto_schema.dtypes import element_count
 from proto_schema.errors import UnreadableDataError, bounded
 from proto_schema.graphs.calls import callable_functions, callee
 from proto_schema.inference import rows
@@ -48,6 +46,8 @@ from proto_schema.onnx import (
 )
 from proto_schema.operators import OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Size, parse, symbol
+from proto_schema.tensors.attributes import get_attribute_value
+from proto_schema.tensors.dtypes import element_count
 
 _NO_ATTRIBUTES: dict[str, Any] = {}
 _DEFAULTS = 4  # since this IR version the initializer of an input is a default

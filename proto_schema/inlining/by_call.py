@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proto_schema.attributes import get_attribute_value
 from proto_schema.onnx import NodeProto
+from proto_schema.tensors.attributes import get_attribute_value
 
 __all__ = ["ROWS"]
 

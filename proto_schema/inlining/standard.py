@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from proto_schema.attributes import make_attribute
 from proto_schema.inlining import by_call
 from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
 from proto_schema.operators import schema
 from proto_schema.parser import parse_function
+from proto_schema.tensors.attributes import make_attribute
 
 __all__ = ["ROWS", "body_of"]
 

@@ -17,8 +17,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value, make_attribute
-from proto_schema.dtypes import DTYPES
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
 from proto_schema.inference.types import Tensor, Type, text_of
@@ -30,6 +28,8 @@ from proto_schema.ir.graph import Graph, Node, Value
 from proto_schema.onnx import AttributeProto, NodeProto, TensorProto
 from proto_schema.operators import Formal, OpSchema
 from proto_schema.sizes import Equations, Size
+from proto_schema.tensors.attributes import get_attribute_value, make_attribute
+from proto_schema.tensors.dtypes import DTYPES
 
 Outputs: TypeAlias = "int | Sequence[str | None] | None"
 _Kind = AttributeProto.AttributeType

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES, by_numpy_name
 from proto_schema.numpy_helper import from_array, to_array
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES, by_numpy_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import UnreadableDataError
 from proto_schema.inference.types import Tensor, Type, from_proto, known_shape
 from proto_schema.onnx import TensorProto, TypeProto
 from proto_schema.sizes import Dim, parse, symbol
+from proto_schema.tensors.dtypes import DTYPES, element_count
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,8 +13,6 @@ import copy
 from collections.abc import Iterable, Iterator, KeysView, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from proto_schema.attributes import get_attribute_value, make_attribute
-from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import Shape, Sparse, Tensor, Type, known_shape, to_proto
 from proto_schema.ir.elements import READ_AT_MOST, declared, implied, stored
 from proto_schema.onnx import (
@@ -28,6 +26,8 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.sizes import Dim
+from proto_schema.tensors.attributes import get_attribute_value, make_attribute
+from proto_schema.tensors.dtypes import DTYPES
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proto_schema.collection import paused_collection
 from proto_schema.inference.types import OptionalOf, SequenceOf, Tensor, Type
 from proto_schema.inference.walk import Values, Walk
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+from proto_schema.wire.collection import paused_collection
 
 
 class Recorder(Walk):

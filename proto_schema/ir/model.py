@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proto_schema.collection import paused_collection
 from proto_schema.graphs.names import Unique
 from proto_schema.graphs.sharing import sharing
 from proto_schema.inference.walk import Values
@@ -17,6 +16,7 @@ from proto_schema.ir.naming import names_in
 from proto_schema.ir.reading import read_function, read_graph
 from proto_schema.ir.writing import with_opsets, write_function, write_graph
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, Version
+from proto_schema.wire.collection import paused_collection
 
 
 class Model:

@@ -15,7 +15,7 @@ Given: TypeAlias = "Model | ModelProto | bytes | str | os.PathLike[str]"
 def message_of(model: ModelProto | bytes | str | os.PathLike[str]) -> ModelProto:
     """The message; raises what `ps.load` and `ps.loads` raise."""
     if isinstance(model, (str, os.PathLike)):
-        from proto_schema.files import load
+        from proto_schema.files.models import load
 
         return load(model)
     return model if isinstance(model, ModelProto) else ModelProto.FromString(model)

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from proto_schema.derived.cast import STEP, CastPayload
 from proto_schema.derived.source import source_of
-from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.external.payload import whole
+from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import whole
 from proto_schema.precision.options import LARGEST
-from proto_schema.quantization.elements import singles, stored
-from proto_schema.records import dataclass
-from proto_schema.threads import in_order
+from proto_schema.quantization.codes.elements import singles, stored
+from proto_schema.tensors.dtypes import DTYPES, element_count
+from proto_schema.wire.records import dataclass
 
 INFINITE, MASK = 1e30, 1e9
 LOSS = 0.03

@@ -12,8 +12,6 @@ from proto_schema import operators
 from proto_schema.budget import BudgetLike
 from proto_schema.calibration.samples import Given, Samples
 from proto_schema.checker import check_model
-from proto_schema.collection import paused_collection
-from proto_schema.dtypes import DTYPES
 from proto_schema.errors import CheckError
 from proto_schema.graphs.names import as_text
 from proto_schema.graphs.similar import similar
@@ -28,9 +26,11 @@ from proto_schema.precision.report import PrecisionReport, Stay, counts
 from proto_schema.precision.rewriting import CastRewriter
 from proto_schema.precision.search import Search
 from proto_schema.precision.signatures import FLOAT32
-from proto_schema.records import dataclass
 from proto_schema.shape_inference import infer_with_problems
+from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.units import counted
+from proto_schema.wire.collection import paused_collection
+from proto_schema.wire.records import dataclass
 
 _DRAWN = 3  # random inputs of a search without samples
 _SEARCHED = 16  # samples that a search runs
@@ -82,7 +82,7 @@ def converted(
     """The same, with the report."""
     options = Options.of(dtype, keep, io=io, search=search, tolerance=tolerance)
     if isinstance(model, (str, os.PathLike)):
-        from proto_schema.files import load
+        from proto_schema.files.models import load
 
         model = load(model)
     elif not isinstance(model, ModelProto):

@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from proto_schema import operators
-from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import TensorProto
 from proto_schema.precision.signatures import MICROSOFT_FORMS
-from proto_schema.records import dataclass
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.wire.records import dataclass
 
 Borders: TypeAlias = Literal["keep", "convert"]
 

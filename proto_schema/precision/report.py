@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from proto_schema.graphs.names import as_text
-from proto_schema.records import dataclass
 from proto_schema.units import counted, size_text
+from proto_schema.wire.records import dataclass
 
 _ALIKE = 3  # nodes of one operator and reason that are named
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from proto_schema.budget import BudgetLike
 from proto_schema.onnx import ModelProto
-from proto_schema.records import dataclass
 from proto_schema.reference import ReferenceEvaluator
+from proto_schema.wire.records import dataclass
 
 _PARTS = 32  # the least part of the answer that is tried alone, so that a search ends
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from proto_schema import operators, runtimes
-from proto_schema.dtypes import DTYPES
+from proto_schema import operators
 from proto_schema.inference.types import OptionalOf, SequenceOf
 from proto_schema.ir import Node, Value
 from proto_schema.onnx import TensorProto
-from proto_schema.records import dataclass
+from proto_schema.operators import runtimes
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.wire.records import dataclass
 
 MICROSOFT = "com.microsoft"
 FLOAT32, FLOAT16 = int(TensorProto.FLOAT), int(TensorProto.FLOAT16)

@@ -11,19 +11,19 @@ import copy
 from collections import Counter
 from collections.abc import Sequence
 
-from proto_schema.attributes import get_attribute_value
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
-from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.external.payload import Payload
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
-from proto_schema.payload import Payload
 from proto_schema.quantization.candidates import STANDARD, bytes_of
-from proto_schema.quantization.elements import FLOATS
+from proto_schema.quantization.codes.elements import FLOATS
 from proto_schema.quantization.experts import PLACES, reads_experts
 from proto_schema.quantization.joined import joined
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.attributes import get_attribute_value
+from proto_schema.tensors.dtypes import DTYPES, element_count
 
 _LONGEST = 8  # nodes between a weight and the experts
 _MOST_AXES = 8

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from proto_schema.dtypes import DTYPES, element_count, type_name
+from proto_schema.external.payload import nbytes
 from proto_schema.graphs.names import bodies
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.ir import Graph, Model, Node, Value
 from proto_schema.onnx import NodeProto, TensorProto
-from proto_schema.payload import nbytes
 from proto_schema.quantization import experts
-from proto_schema.quantization.elements import FLOATS
+from proto_schema.quantization.codes.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.records import dataclass
+from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
+from proto_schema.wire.records import dataclass
 
 STANDARD = ("", "ai.onnx")
 

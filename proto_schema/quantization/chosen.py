@@ -8,7 +8,7 @@ from proto_schema.quantization.arranged import prepared
 from proto_schema.quantization.candidates import Left, Weight, candidates
 from proto_schema.quantization.hoisted import hoist
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from typing import Any
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
-from proto_schema.dtypes import DTYPES, element_count
+from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization.candidates import Weight
-from proto_schema.quantization.elements import stored
-from proto_schema.quantization.kept import Kept
+from proto_schema.quantization.codes.elements import stored
+from proto_schema.quantization.codes.kept import Kept
+from proto_schema.quantization.codes.streams import Quantized
 from proto_schema.quantization.model import Rewriting, Target, forget_types
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.quantization.streams import Quantized
+from proto_schema.tensors.dtypes import DTYPES, element_count
 
 
 def dequantized(

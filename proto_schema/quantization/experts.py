@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from proto_schema.attributes import get_attribute_value
 from proto_schema.ir import Node, Value
 from proto_schema.onnx import NodeProto, TensorProto
 from proto_schema.quantization.scheme import Scheme
+from proto_schema.tensors.attributes import get_attribute_value
 
 MICROSOFT = "com.microsoft"
 PLACES = (2, 4)  # of the weights among the inputs of MoE

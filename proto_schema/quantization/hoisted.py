@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Container
 from dataclasses import field
 
-from proto_schema.dtypes import element_count
 from proto_schema.graphs.names import as_text
 from proto_schema.ir import Graph, Model, Node, Value
 from proto_schema.onnx import TensorProto
 from proto_schema.quantization.candidates import STANDARD, Left
-from proto_schema.quantization.elements import FLOATS
-from proto_schema.records import dataclass
+from proto_schema.quantization.codes.elements import FLOATS
+from proto_schema.tensors.dtypes import element_count
+from proto_schema.wire.records import dataclass
 
 _FREE = 4  # the IR version from which on initializers need not be inputs
 

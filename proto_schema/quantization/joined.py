@@ -10,14 +10,14 @@ import copy
 from collections import Counter
 from collections.abc import Sequence
 
-from proto_schema.attributes import get_attribute_value
 from proto_schema.derived.joined import JoinedPayload
 from proto_schema.derived.source import source_of
 from proto_schema.inlining.versions import all_nodes
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
 from proto_schema.quantization.candidates import STANDARD
-from proto_schema.quantization.elements import FLOATS
+from proto_schema.quantization.codes.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
+from proto_schema.tensors.attributes import get_attribute_value
 
 
 def joined(model: ModelProto, scheme: Scheme) -> tuple[ModelProto, frozenset[str]]:

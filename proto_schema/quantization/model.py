@@ -18,13 +18,15 @@ from proto_schema.budget import BudgetLike
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
-from proto_schema.dtypes import DTYPES
+from proto_schema.external.payload import CHUNK, Payload, byte_view
 from proto_schema.ir import Builder, Graph, Node, Value
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.payload import CHUNK, Payload, byte_view
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, message_of
 from proto_schema.quantization.chosen import Chosen, chosen
-from proto_schema.quantization.coded import CodedPayload, codes_of
+from proto_schema.quantization.codes.coded import CodedPayload, codes_of
+from proto_schema.quantization.codes.integers import Rounding
+from proto_schema.quantization.codes.kept import Kept, fits_bits_product
+from proto_schema.quantization.codes.streams import Layout, Quantized
 from proto_schema.quantization.experts import (
     MICROSOFT,
     PLACES,
@@ -34,10 +36,8 @@ from proto_schema.quantization.experts import (
     router_weights,
     sizes_of,
 )
-from proto_schema.quantization.integers import Rounding
-from proto_schema.quantization.kept import Kept, fits_bits_product
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.quantization.streams import Layout, Quantized
+from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.version_converter import ConversionError, convert_version
 
 Target: TypeAlias = Literal["onnx", "onnxruntime"]

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import Weight, bytes_of
 from proto_schema.quantization.chosen import chosen
 from proto_schema.quantization.model import Rewriting, Target
 from proto_schema.quantization.scheme import Scheme
-from proto_schema.records import dataclass
+from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
 from proto_schema.units import size_text
+from proto_schema.wire.records import dataclass
 
 _NO_WEIGHT = "no MatMul, Gemm, Conv, Gather or MoE reads a float tensor of two axes or more that the file holds"
 

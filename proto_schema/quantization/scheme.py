@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from proto_schema.onnx import TensorProto
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 
 __all__ = ["TYPES", "Kind", "Scheme"]
 

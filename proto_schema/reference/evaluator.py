@@ -16,13 +16,13 @@ import numpy as np
 from proto_schema import operators
 from proto_schema.budget import Budget, BudgetLike, ExceededError, budget_of
 from proto_schema.compute.call import NOTHING, Typed, Value
-from proto_schema.fields import Message
 from proto_schema.graphs.calls import callable_functions
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
 from proto_schema.reference.failures import BudgetError, EvaluationError, UnsupportedOperatorError
 from proto_schema.reference.op_run import OpRun, python_value
 from proto_schema.reference.program import Custom, Linker, Program, RunningGraph, Watch
 from proto_schema.reference.values import described, given, plain
+from proto_schema.wire.fields import Message
 
 __all__ = ["ReferenceEvaluator"]
 
@@ -190,7 +190,7 @@ class ReferenceEvaluator:
             every.update((name, plain(value)) for name, value in feed.items())
         given_attributes = dict(attributes or {})
         if isinstance(self.proto, FunctionProto):
-            from proto_schema.attributes import get_attribute_value
+            from proto_schema.tensors.attributes import get_attribute_value
 
             defaults = {item.name or "": get_attribute_value(item) for item in self.proto.attribute_proto}
             given_attributes = {**defaults, **given_attributes}
@@ -283,7 +283,7 @@ def _surroundings(frame: RunningGraph) -> dict[str, Any]:
 def _message(proto: Any) -> Any:
     """The message that a path, bytes, or a message of ours or of the package onnx stands for."""
     if isinstance(proto, (str, os.PathLike)):
-        from proto_schema.files import load
+        from proto_schema.files.models import load
 
         return load(proto)
     if isinstance(proto, (bytes, bytearray, memoryview)):

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES
 from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.sharing import sharing
 from proto_schema.inference.types import Tensor
@@ -22,6 +21,7 @@ from proto_schema.inference.walk import InferenceError
 from proto_schema.ir.inferred import Recorder
 from proto_schema.onnx import GraphProto, ModelProto, TensorShapeProto, TypeProto, ValueInfoProto
 from proto_schema.sizes import Dim, Size
+from proto_schema.tensors.dtypes import DTYPES
 
 TRIED = (2, 3, 4, 8, 16, 32, 64, 48, 128, 224, 256, 512, 640, 1)
 """Sizes of an axis, in this order; the first is the usual one, and the last one broadcasts to whatever is there."""

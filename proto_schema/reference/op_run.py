@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.onnx import NodeProto, TensorProto
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
 
 __all__ = ["OpRun"]
 

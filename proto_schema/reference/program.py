@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value
 from proto_schema.budget import NODE, Budget, Cost, ExceededError
 from proto_schema.compute.call import Call, MisuseError, Typed, Value
 from proto_schema.compute.costs import WIDE, CostOf, weight
 from proto_schema.compute.rows import MICROSOFT, Row, cost_of, table
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import ExternalDataError
 from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import UNBOUNDED, OpSchema
 from proto_schema.reference.failures import BudgetError, EvaluationError
 from proto_schema.reference.values import code_of, described, settled, typed
-from proto_schema.sparse import dense
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
+from proto_schema.tensors.attributes import get_attribute_value
+from proto_schema.tensors.dtypes import DTYPES, element_count
+from proto_schema.tensors.sparse import dense
 
 __all__ = ["Linker", "Program", "RunningGraph", "Step"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import NOTHING, Array, Nothing, Typed, Value
-from proto_schema.dtypes import DTYPES, by_numpy_name
 from proto_schema.onnx import MapProto, OptionalProto, SequenceProto, SparseTensorProto, TensorProto, TypeProto
-from proto_schema.rounding import rounded
-from proto_schema.sparse import dense
-from proto_schema.tensors import from_array, to_array
+from proto_schema.tensors.arrays import from_array, to_array
+from proto_schema.tensors.dtypes import DTYPES, by_numpy_name
+from proto_schema.tensors.rounding import rounded
+from proto_schema.tensors.sparse import dense
 
 __all__ = ["code_of", "described", "given", "plain", "settled", "typed"]
 

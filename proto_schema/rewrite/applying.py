@@ -317,7 +317,7 @@ def _check_type(value: Value, old: Value) -> None:
 def _text(type_: Any) -> str:
     if not isinstance(type_, Tensor):
         return type(type_).__name__
-    from proto_schema.dtypes import type_name
+    from proto_schema.tensors.dtypes import type_name
 
     return f"{type_name(type_.dtype).lower()}[{', '.join(map(str, type_.shape)) if type_.shape is not None else '...'}]"
 

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES
 from proto_schema.ir import Graph, Node, User, Value
 from proto_schema.ir.calls import has_attributes
 from proto_schema.ir.constants import tensor_of
@@ -19,6 +18,7 @@ from proto_schema.onnx import AttributeProto, TensorProto
 from proto_schema.operators import canonical
 from proto_schema.rewrite.forms import OperatorForm, form_of, plain
 from proto_schema.rewrite.pattern import GraphPattern, Made, Parameter, PatternCall
+from proto_schema.tensors.dtypes import DTYPES
 
 Read: TypeAlias = Callable[[Value], Any]
 

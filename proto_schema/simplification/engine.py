@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from proto_schema.budget import FOLDING, BudgetLike, budget_of
-from proto_schema.collection import paused_collection
 from proto_schema.graphs.order import check_order
 from proto_schema.ir import Builder, Model, Node, Value, from_message
 from proto_schema.ir.opened import message_of
@@ -26,6 +25,7 @@ from proto_schema.simplification.known import Known
 from proto_schema.simplification.merging import merged
 from proto_schema.simplification.rules import RULES
 from proto_schema.simplification.unused import remove_unused
+from proto_schema.wire.collection import paused_collection
 
 FOLDED_BYTES = 1 << 20
 _TENSORS_ALONE = 4  # the IR version since which a tensor of the file need not be an input, too

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value
 from proto_schema.budget import Budget
-from proto_schema.dtypes import DTYPES
 from proto_schema.errors import UnreadableDataError
 from proto_schema.inference.site import misform
 from proto_schema.ir import Builder, Model, Node, Value
 from proto_schema.ir.calls import has_attributes
+from proto_schema.tensors.attributes import get_attribute_value
+from proto_schema.tensors.dtypes import DTYPES
 
 Array = Any
 PLAIN = frozenset(code for code, row in DTYPES.items() if row.native)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.datafiles import expected_size
 from proto_schema.derived.scaled import ScaledPayload
 from proto_schema.derived.source import source_of
+from proto_schema.external.datafiles import expected_size
 from proto_schema.ir import Node, Value
 from proto_schema.numpy_helper import from_array
 from proto_schema.onnx import TensorProto

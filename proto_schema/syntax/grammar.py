@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from proto_schema.attributes import FIELD_OF_TYPE
-from proto_schema.dtypes import DTYPES, DType, element_count
+from proto_schema.external.payload import contiguous
 from proto_schema.onnx import (
     AttributeProto,
     FunctionProto,
@@ -30,10 +29,11 @@ from proto_schema.onnx import (
     TypeProto,
     ValueInfoProto,
 )
-from proto_schema.payload import contiguous
 from proto_schema.syntax.cursor import Cursor
 from proto_schema.syntax.numbers import float32, float64, int64, numbers, whole
-from proto_schema.tensors import from_codes
+from proto_schema.tensors.arrays import from_codes
+from proto_schema.tensors.attributes import FIELD_OF_TYPE
+from proto_schema.tensors.dtypes import DTYPES, DType, element_count
 
 __all__ = ["Grammar"]
 

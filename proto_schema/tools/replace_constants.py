@@ -9,11 +9,11 @@ import copy
 from collections.abc import Iterator
 from typing import TypeVar
 
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.graphs.calls import domain_of
 from proto_schema.graphs.names import Unique, bodies, defined, used
 from proto_schema.helper import make_node, make_tensor
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from proto_schema.tensors.dtypes import DTYPES, element_count
 
 __all__ = ["replace_initializer_by_constant_of_shape"]
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.memory import storage_of
 from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 
 _OWN = re.compile(r".+_dim_\d+(_\d+)?", re.DOTALL)
 Axes = dict[int, str]

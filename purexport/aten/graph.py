@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from proto_schema.payload import Payload
-from proto_schema.records import dataclass
+from proto_schema.external.payload import Payload
 from proto_schema.sizes import Size
+from proto_schema.wire.records import dataclass
 from purexport.aten.names import base_of
 
 Dim = int | Size | None

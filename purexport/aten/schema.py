@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import Arg
 from purexport.aten.names import operator_of, parsed, schema_of
 

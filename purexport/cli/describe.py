@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries
 from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.names import as_text
+from proto_schema.tensors.dtypes import DTYPES, element_count
 from proto_schema.units import counted
 
 _LONGEST_VALUE = 60

@@ -70,8 +70,8 @@ def make_feeds(model: ps.ModelProto, args: argparse.Namespace, seed: int) -> Ite
 
 
 def _array(stored: Any) -> np.ndarray[Any, Any]:
+    from proto_schema.external.payload import contiguous
     from proto_schema.numpy_helper import to_array
-    from proto_schema.payload import contiguous
 
     tensor = ps.TensorProto(data_type=stored.dtype, dims=list(stored.shape), raw_data=contiguous(stored.payload))
     array: np.ndarray[Any, Any] = to_array(tensor)
@@ -87,7 +87,7 @@ def _dim(text: str) -> tuple[str, int]:
 
 def _declared(item: ps.ValueInfoProto, shape: Sequence[int] | None) -> InputSpec:
     """The type that the model declares for an input, with numbers for its axes."""
-    from proto_schema.dtypes import DTYPES
+    from proto_schema.tensors.dtypes import DTYPES
 
     kind = item.type.tensor_type if item.type is not None else None
     row = DTYPES.get(kind.elem_type or 0) if kind is not None else None
@@ -101,7 +101,7 @@ def _random(spec: InputSpec, draw: Any) -> np.ndarray[Any, Any]:
     """Normal numbers; whole numbers in the range of the specification, or 0 and 1."""
     import numpy as np
 
-    from proto_schema.dtypes import by_numpy_name, element_count
+    from proto_schema.tensors.dtypes import by_numpy_name, element_count
 
     row = by_numpy_name().get(spec.dtype)
     if row is None or not row.native:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proto_schema.budget import Budget
-from proto_schema.dtypes import DTYPES as ROWS
-from proto_schema.dtypes import MOST_ELEMENTS, element_count
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES as ROWS
+from proto_schema.tensors.dtypes import MOST_ELEMENTS, element_count
 from purexport.cli.errors import UsageError
 
 if TYPE_CHECKING:

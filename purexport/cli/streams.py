@@ -77,8 +77,8 @@ def model_to_stdout() -> Iterator[Stdout]:
 
 def save_changed(model: ps.ModelProto, made: ps.ModelProto, source: str, target: str, force: bool) -> None:
     """Write what has other weights than the model of the file `source`. Raises ValueError for a target in its files."""
-    from proto_schema.owned import files_of
-    from proto_schema.targets import judge
+    from proto_schema.files.owned import files_of
+    from proto_schema.files.targets import judge
 
     # the weights of before are not in the result: in place they would be lost
     judge(os.fspath(target), "model", files_of(os.fspath(source)), force)

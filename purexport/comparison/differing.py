@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import proto_schema as ps
-from proto_schema.attributes import get_attribute_value
+from proto_schema.tensors.attributes import get_attribute_value
 from proto_schema.units import counted
 
 TORCH = "torch"

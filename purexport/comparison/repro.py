@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import proto_schema as ps
-from proto_schema.commit import replacing
+from proto_schema.files.commit import replacing
 from purexport import dtypes
 from purexport.comparison.evidence import Evidence, Judged
 from purexport.comparison.file_values import as_array, node_results, part_of

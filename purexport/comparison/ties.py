@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 import proto_schema as ps
-from proto_schema.attributes import get_attribute_value
+from proto_schema.tensors.attributes import get_attribute_value
 from purexport.comparison.contributions import on_reference
 from purexport.comparison.evidence import Evidence
 

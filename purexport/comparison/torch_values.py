@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.payload import contiguous
+from proto_schema.external.payload import contiguous
 from purexport.aten import scalars
 from purexport.aten.graph import AtenGraph, AtenValue, Block, Call, Source, TensorType, map_values
 from purexport.aten.names import operator_of, packet_of

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from proto_schema.payload import chunks
+from proto_schema.external.payload import chunks
 from purexport.graph.payloads import payload
 
 

@@ -25,15 +25,15 @@ import torch
 import torch.distributed as dist
 
 import proto_schema as ps
-from proto_schema import saving
-from proto_schema.commit import Commit
-from proto_schema.copying import Sources
-from proto_schema.datafiles import DataFile, with_data
-from proto_schema.durable import create, write_parts
 from proto_schema.external import tensors
-from proto_schema.meter import Meter, Progress
-from proto_schema.payload import CHUNK, BytesLike, Payload, chunks
-from proto_schema.saving import WriteOptions
+from proto_schema.external.copying import Sources
+from proto_schema.external.datafiles import DataFile, with_data
+from proto_schema.external.meter import Meter, Progress
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, chunks
+from proto_schema.files import saving
+from proto_schema.files.commit import Commit
+from proto_schema.files.durable import create, write_parts
+from proto_schema.files.saving import WriteOptions
 from purexport import dtypes
 from purexport.distributed.boxes import Box, Part, assembled, parts_of, why_incomplete, write_part
 from purexport.errors import DistributedError, WeightsError

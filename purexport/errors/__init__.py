@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 
 
 class ExportError(RuntimeError):

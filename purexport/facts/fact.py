@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenValue, Call
 from purexport.aten.names import parsed
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenGraph, AtenValue, Block, Call, TensorType, map_values, values_in
 from purexport.functionalize.storages import Alias, WrittenStorages
 

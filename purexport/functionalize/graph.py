@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import (
     AtenGraph,
     AtenValue,

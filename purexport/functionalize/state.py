@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenGraph, Input
 from purexport.aten.unique_names import UniqueNames
 from purexport.errors import ExportError

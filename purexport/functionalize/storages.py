@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenValue, Call, Input
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from proto_schema.payload import Payload
-from proto_schema.records import dataclass
+from proto_schema.external.payload import Payload
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import Dim, Source
 
 Shape = tuple[Dim, ...] | None

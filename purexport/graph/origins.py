@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import torch
 
-from proto_schema.payload import CHUNK, FileRange, Payload
-from proto_schema.records import dataclass
+from proto_schema.external.payload import CHUNK, FileRange, Payload
+from proto_schema.wire.records import dataclass
 from purexport.graph.payloads import TensorPayload, payload
 
 

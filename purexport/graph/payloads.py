@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from proto_schema.payload import CHUNK, Payload
+from proto_schema.external.payload import CHUNK, Payload
 
 _SWAP = sys.byteorder == "big"
 

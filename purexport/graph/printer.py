@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 import proto_schema as ps
-from proto_schema.dtypes import DTYPES
-from proto_schema.records import dataclass
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.wire.records import dataclass
 from purexport.graph.ir import Graph
 
 Kinds = ps.AttributeProto

@@ -19,14 +19,14 @@ from itertools import zip_longest
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.external import entries, origin
-from proto_schema.fields import MESSAGE, Field, Message
+from proto_schema.external.datafiles import payload_of
+from proto_schema.external.payload import BytesLike, chunks, nbytes, went_past
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
-from proto_schema.payload import BytesLike, chunks, nbytes, went_past
-from proto_schema.runs import Run
+from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
+from proto_schema.wire.fields import MESSAGE, Field, Message
+from proto_schema.wire.runs import Run
 from purexport.inspect.align import aligned
 from purexport.inspect.data_ranges import Readings, place_of
 from purexport.inspect.elements import Bytes

@@ -6,11 +6,11 @@ damage of another kind, behind which fields may follow.
 
 from __future__ import annotations
 
-from proto_schema.codec import decode
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import DecodeError
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES, element_count
 from proto_schema.wire import read_tag, read_varint
+from proto_schema.wire.codec import decode
 from purexport.inspect.elements import Bytes, Element
 
 _SAYS_WHAT_IT_IS = ("dims", "data_type", "name")

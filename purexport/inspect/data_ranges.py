@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from proto_schema.datafiles import expected_size
 from proto_schema.external import entries, origin
+from proto_schema.external.datafiles import expected_size
 from proto_schema.onnx import TensorProto
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from proto_schema.checking.checksums import mismatches
 from proto_schema.checking.tensors import LISTS
-from proto_schema.dtypes import DTYPES
 from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.external import entries, origin, tensors
+from proto_schema.external.payload import BytesLike, FileRange, chunks, nbytes
+from proto_schema.files.marks import LONGEST, size_without_mark
 from proto_schema.graphs.names import as_text
-from proto_schema.marks import LONGEST, size_without_mark
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.payload import BytesLike, FileRange, chunks, nbytes
+from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.units import counted
 from purexport.inspect.signatures import HEAD, signature
 from purexport.inspect.sizes import stop_of

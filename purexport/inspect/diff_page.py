@@ -10,8 +10,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proto_schema.commit import replacing
-from proto_schema.owned import files_of
+from proto_schema.files.commit import replacing
+from proto_schema.files.owned import files_of
 from purexport.inspect.compare import Difference
 from purexport.inspect.elements import Bytes
 from purexport.inspect.filling import DRAWING, Structure, packed, parts, schema

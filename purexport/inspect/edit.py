@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import proto_schema as ps
-from proto_schema.codec import decode
-from proto_schema.commit import OutputFile, replacing
-from proto_schema.copying import by_kernel
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
+from proto_schema.external.copying import by_kernel
+from proto_schema.external.payload import Stamp, changed, nbytes, stamp_of
+from proto_schema.files.commit import OutputFile, replacing
+from proto_schema.files.locks import lock_file
+from proto_schema.files.owned import files_of
+from proto_schema.files.sniff import what_it_is
 from proto_schema.graphs.calls import domain_of
-from proto_schema.locks import lock_file
 from proto_schema.onnx import ModelProto, OperatorSetIdProto, TensorProto
-from proto_schema.owned import files_of
-from proto_schema.payload import Stamp, changed, nbytes, stamp_of
-from proto_schema.sniff import what_it_is
 from proto_schema.wire import MAX_LENGTH
+from proto_schema.wire.codec import decode
 from purexport.inspect.elements import Bytes
 from purexport.inspect.orders import Change, EditPlan, Edits
 from purexport.inspect.rewrite import piece_bytes

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proto_schema.errors import DecodeError
-from proto_schema.fields import MESSAGE, Field, Message, message_class
+from proto_schema.external.payload import FileMap, Stamp, went_past
 from proto_schema.onnx import ModelProto
-from proto_schema.payload import FileMap, Stamp, went_past
 from proto_schema.wire import LEN, MAX_DEPTH, read_length, read_tag, read_varint, skip
+from proto_schema.wire.fields import MESSAGE, Field, Message, message_class
 
 WIRE_NAMES = ("varint", "i64", "len", "group", "egroup", "i32")
 WIDTHS = {"float": 4, "double": 8}

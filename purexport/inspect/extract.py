@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import proto_schema as ps
-from proto_schema.commit import replacing
-from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, element_count, type_name
+from proto_schema.external.datafiles import payload_of
+from proto_schema.external.payload import BytesLike, byte_view, nbytes
+from proto_schema.files.commit import replacing
+from proto_schema.files.owned import files_of
+from proto_schema.files.targets import judge
 from proto_schema.graphs.names import as_text
 from proto_schema.graphs.similar import similar
 from proto_schema.graphs.subgraphs import subgraph
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
-from proto_schema.owned import files_of
-from proto_schema.payload import BytesLike, byte_view, nbytes
-from proto_schema.targets import judge
+from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
 
 Path: TypeAlias = "str | os.PathLike[str]"
 

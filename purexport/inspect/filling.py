@@ -16,9 +16,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message_class, reachable
 from proto_schema.onnx import GraphProto, TensorProto
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.wire.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message_class, reachable
 from purexport.inspect.elements import Bytes, Element
 
 _LONG, _LONG_TEXT = 256, 1 << 16  # bytes up to which a value of data, or any other field, is there whole

@@ -13,14 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import proto_schema as ps
-from proto_schema.codec import encode_parts
-from proto_schema.commit import replacing
 from proto_schema.external import tensors
-from proto_schema.fields import Field
+from proto_schema.files.commit import replacing
+from proto_schema.files.owned import files_of
 from proto_schema.onnx import TensorProto
-from proto_schema.owned import files_of
-from proto_schema.runs import packed
-from proto_schema.scalars import enum_values, from_varint, pack, unpack
 from proto_schema.wire import (
     EGROUP,
     I32,
@@ -35,6 +31,10 @@ from proto_schema.wire import (
     varint,
     varint_size,
 )
+from proto_schema.wire.codec import encode_parts
+from proto_schema.wire.fields import Field
+from proto_schema.wire.runs import packed
+from proto_schema.wire.scalars import enum_values, from_varint, pack, unpack
 from purexport.inspect.elements import Bytes, Element, accepts
 
 REFUSED, DISAGREE, FORM = "refused", "disagree", "form"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, DType, element_count
+from proto_schema.external.datafiles import payload_of
+from proto_schema.external.payload import contiguous
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import contiguous
+from proto_schema.tensors.dtypes import DTYPES, DType, element_count
 
 BINS = 40
 _BLOCK = 3 << 14  # bytes; a multiple of the bytes of 128-bit values and of 6-bit values

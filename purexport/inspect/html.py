@@ -14,14 +14,14 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from proto_schema.codec import decode
-from proto_schema.commit import replacing
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
+from proto_schema.files.commit import replacing
+from proto_schema.files.owned import files_of
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.owned import files_of
+from proto_schema.tensors.dtypes import DTYPES, element_count
 from proto_schema.units import counted
+from proto_schema.wire.codec import decode
 from purexport.inspect.data_ranges import Readings, place_of
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.errors import Errors

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 
 import proto_schema as ps
-from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries, tensors
-from proto_schema.fields import field_of
 from proto_schema.graphs.names import as_text
 from proto_schema.graphs.similar import similar
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES, element_count
+from proto_schema.wire.fields import field_of
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.values import keys_of, type_and_dims
 

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from proto_schema.codec import decode
-from proto_schema.fields import STRING, Field, Message, field_of
-from proto_schema.generate import finder
 from proto_schema.graphs.calls import domain_of
 from proto_schema.graphs.names import as_text
 from proto_schema.graphs.similar import similar
@@ -27,8 +24,11 @@ from proto_schema.onnx import (
     StringStringEntryProto,
     TensorShapeProto,
 )
-from proto_schema.scalars import checked_int, text_to_bytes
 from proto_schema.wire import LEN, MASK64, VARINT, varint
+from proto_schema.wire.codec import decode
+from proto_schema.wire.fields import STRING, Field, Message, field_of
+from proto_schema.wire.generate import finder
+from proto_schema.wire.scalars import checked_int, text_to_bytes
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.paths import find, parse
 from purexport.inspect.rewrite import DIM, NODE, VALUE, Orders, Piece, Rewriter

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proto_schema.fields import Message, field_of
 from proto_schema.graphs.similar import similar
+from proto_schema.wire.fields import Message, field_of
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.values import items, keys_of
 

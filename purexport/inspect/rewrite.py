@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from proto_schema.fields import MESSAGE, Field, Message, field_of, message_class, reachable
+from proto_schema.external.payload import went_past
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import (
     AttributeProto,
@@ -34,8 +34,8 @@ from proto_schema.onnx import (
     TensorShapeProto,
     ValueInfoProto,
 )
-from proto_schema.payload import went_past
 from proto_schema.wire import LEN, MAX_LENGTH, Span, varint, walk
+from proto_schema.wire.fields import MESSAGE, Field, Message, field_of, message_class, reachable
 from purexport.inspect.elements import accepts
 
 Piece: TypeAlias = "tuple[int, int] | bytes"

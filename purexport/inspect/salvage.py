@@ -21,10 +21,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import proto_schema as ps
-from proto_schema.codec import decode, encode
-from proto_schema.commit import replacing
 from proto_schema.errors import CheckError, DecodeError
-from proto_schema.fields import Message
+from proto_schema.external.payload import BytesLike, nbytes
+from proto_schema.files.commit import replacing
+from proto_schema.files.owned import files_of
+from proto_schema.files.sniff import what_it_is
+from proto_schema.files.transfers import as_text
 from proto_schema.onnx import (
     FunctionProto,
     GraphProto,
@@ -34,13 +36,11 @@ from proto_schema.onnx import (
     TypeProto,
     ValueInfoProto,
 )
-from proto_schema.owned import files_of
-from proto_schema.payload import BytesLike, nbytes
-from proto_schema.runs import packed
-from proto_schema.scalars import unpack
-from proto_schema.sniff import what_it_is
-from proto_schema.transfers import as_text
 from proto_schema.wire import I32, I64, LEN, VARINT, read_tag, varint
+from proto_schema.wire.codec import decode, encode
+from proto_schema.wire.fields import Message
+from proto_schema.wire.runs import packed
+from proto_schema.wire.scalars import unpack
 from purexport.inspect.cut_short import announced_stop, is_cut_short, tensor_header
 from purexport.inspect.elements import Bytes, Element, accepts
 

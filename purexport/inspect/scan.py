@@ -21,10 +21,10 @@ from typing import Any
 import proto_schema as ps
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
-from proto_schema.datafiles import expected_size
 from proto_schema.errors import DecodeError, ExternalDataError, UnreadableDataError
 from proto_schema.external import NOT_THERE, entries
-from proto_schema.fields import MESSAGE, Message, present
+from proto_schema.external.datafiles import expected_size
+from proto_schema.external.payload import nbytes
 from proto_schema.graphs.calls import callable_functions, callee, domain_of, function_id, is_shadowed
 from proto_schema.graphs.names import as_text, constants, used
 from proto_schema.inlining.engine import refuse_too_many
@@ -37,8 +37,8 @@ from proto_schema.onnx import (
     TensorProto,
     TrainingInfoProto,
 )
-from proto_schema.payload import nbytes
 from proto_schema.units import counted
+from proto_schema.wire.fields import MESSAGE, Message, present
 from purexport.inspect.allowed import Allowed
 from purexport.inspect.data_risks import fields_with_values, head_of, risks_of_files
 from purexport.inspect.deceptive import IN_NAMES, IN_TEXTS, look_alikes

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import proto_schema as ps
-from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.errors import ExternalDataError
 from proto_schema.external import Entries, entries, tensors
-from proto_schema.fields import STRING
+from proto_schema.external.datafiles import payload_of
+from proto_schema.external.payload import chunks, nbytes
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto
-from proto_schema.payload import chunks, nbytes
+from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
+from proto_schema.wire.fields import STRING
 from purexport.inspect.elements import Bytes, Element
 
 _TYPES = {"ValueInfoProto", "TypeProto", "TensorShapeProto"}

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from ctypes import c_float
 from typing import Any
 
-from proto_schema.dtypes import DTYPES
 from proto_schema.errors import DecodeError
-from proto_schema.fields import BYTES, FLOAT, PAYLOAD, STRING, Message
 from proto_schema.onnx import NodeProto, SparseTensorProto, TensorProto
-from proto_schema.runs import packed
-from proto_schema.scalars import READ_FLOAT, from_varint, unpack
+from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.wire import LEN, VARINT, read_varint
+from proto_schema.wire.fields import BYTES, FLOAT, PAYLOAD, STRING, Message
+from proto_schema.wire.runs import packed
+from proto_schema.wire.scalars import READ_FLOAT, from_varint, unpack
 from purexport.inspect.elements import WIDTHS, Bytes, Element
 
 LIMIT = 64

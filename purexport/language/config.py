@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proto_schema.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.errors import ExportError
 from purexport.weights.stored import shown
 

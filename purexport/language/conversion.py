@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from proto_schema.derived.joined import JoinedPayload
-from proto_schema.payload import LazyPayload, Payload
+from proto_schema.external.payload import LazyPayload, Payload
 from purexport.dtypes import torch_dtype
 from purexport.language.library import library
 from purexport.weights.stored import Stored

@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from proto_schema.commit import replacing
-from proto_schema.durable import remove_all
 from proto_schema.errors import bounded
+from proto_schema.files.commit import replacing
+from proto_schema.files.durable import remove_all
 from purexport.errors import ExportError, is_out_of_memory
 from purexport.language.building import bounded_building
 from purexport.language.config import CODE, check_sizes, code_of, keys_of, plain_config, taken_packing

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.payload import CHUNK, Payload, byte_view, pieces, whole
-from proto_schema.quantization.coded import CodedPayload, Codes, Floats
+from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces, whole
+from proto_schema.quantization.codes.coded import CodedPayload, Codes, Floats
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.errors import ExportError
 from purexport.weights.gguffile import architecture
 from purexport.weights.stored import Stored, shown

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from proto_schema.saving import Where
+from proto_schema.files.saving import Where
 from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
 from purexport.language.adapters import CHOICES, adapters_as, make_inputs, without_wrapper

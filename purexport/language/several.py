@@ -1,7 +1,7 @@
 """Language models of several graphs, to a folder: a file for each, and one data file for all of them.
 
-A weight that several graphs use is stored once (`proto_schema/sharing.py`).  The parts say what the graphs are; nothing
-in here knows which kind of model they came from.
+A weight that several graphs use is stored once (`proto_schema/external/sharing.py`).  The parts say what the graphs
+are; nothing in here knows which kind of model they came from.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.payload import Payload
+from proto_schema.external.payload import Payload
 from proto_schema.sizes import Size
 from purexport import dtypes
 from purexport.aten.graph import AtenValue, Input, ScalarType, TensorType, Type, same_bytes

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from proto_schema.records import dataclass
-from proto_schema.runtimes import Release
+from proto_schema.operators.runtimes import Release
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived

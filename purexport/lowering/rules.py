@@ -9,7 +9,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.schema import signature
 from purexport.lowering.complex.by_parts import rule_by_parts
 from purexport.lowering.core.registry import COMPLEX, TRAINING, Rule, declared, declared_by_parts

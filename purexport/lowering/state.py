@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenValue, Call, Source, Type
 from purexport.errors import Gap
 from purexport.lowering.core.emitter import Emitter

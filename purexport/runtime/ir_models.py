@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.payload import nbytes
+from proto_schema.external.payload import nbytes
 from purexport.runtime.forms import with_graph
 from purexport.runtime.packages import package
 

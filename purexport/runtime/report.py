@@ -12,8 +12,8 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.notebook import table
-from proto_schema.records import dataclass
 from proto_schema.units import counted, size_text
+from proto_schema.wire.records import dataclass
 
 _MOST_LINES = 2  # of each kind of axes
 _MOST_NAMES = 3  # in one line

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import proto_schema as ps
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.errors import ExportError, VerificationError
 from purexport.frontends.core.mode import copied, preserved

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from proto_schema.durable import blamed_on, takes_rename
-from proto_schema.targets import judge
+from proto_schema.files.durable import blamed_on, takes_rename
+from proto_schema.files.targets import judge
 from proto_schema.units import counted
 from purexport.compat.past_options import arguments_of
 from purexport.errors import VerificationError

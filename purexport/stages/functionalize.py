@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenGraph
 from purexport.frontends.core import names
 from purexport.frontends.core.request import Captured, argument_names

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Arg, AtenValue, Call, TensorType
 from purexport.aten.schema import number_parameters

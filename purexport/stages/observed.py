@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes
 from purexport.aten.unique_names import UniqueNames
 from purexport.frontends.core.free_axes import FreeAxes, label_of, resized

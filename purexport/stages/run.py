@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from proto_schema.collection import paused_collection
-from proto_schema.records import dataclass
+from proto_schema.wire.collection import paused_collection
+from proto_schema.wire.records import dataclass
 from purexport.aten.autograd_functions import AutogradFunctions, recording
 from purexport.compat import torch_onnx
 from purexport.compat.lent_helpers import lending

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema import datafiles
-from proto_schema.dtypes import DTYPES, by_numpy_name, type_name
 from proto_schema.errors import DecodeError, ExternalDataError
+from proto_schema.external import datafiles
+from proto_schema.external.payload import BytesLike, FileRange, as_payload, file_range, stamp_of
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import BytesLike, FileRange, as_payload, file_range, stamp_of
-from proto_schema.tensors import from_array, from_codes, to_codes
+from proto_schema.tensors.arrays import from_array, from_codes, to_codes
+from proto_schema.tensors.dtypes import DTYPES, by_numpy_name, type_name
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import element_count
+from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces, whole
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import CHUNK, Payload, byte_view, pieces, whole
-from proto_schema.quantization.coded import CodedPayload, Codes, Floats
+from proto_schema.quantization.codes.coded import CodedPayload, Codes, Floats
+from proto_schema.tensors.dtypes import element_count
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown, size_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
 from purexport.weights.source import Weights, open_weights
 from purexport.weights.stored import shown

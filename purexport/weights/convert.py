@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.transposed import permuted
-from proto_schema.dtypes import DTYPES, type_name
-from proto_schema.minifloat import FORMATS
+from proto_schema.tensors.dtypes import DTYPES, type_name
+from proto_schema.tensors.minifloat import FORMATS
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, listed, shown
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import element_count, type_name
+from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces, whole
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import CHUNK, Payload, byte_view, pieces, whole
-from proto_schema.quantization.coded import Floats
-from proto_schema.quantization.elements import FLOATS, singles
-from proto_schema.quantization.floats import values_of
+from proto_schema.quantization.codes.coded import Floats
+from proto_schema.quantization.codes.elements import FLOATS, singles
+from proto_schema.quantization.codes.floats import values_of
+from proto_schema.tensors.dtypes import element_count, type_name
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from proto_schema.payload import Payload
+from proto_schema.external.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.budget import ROW
 from purexport.weights.gguf.payload import BlocksPayload, CodedBlocks

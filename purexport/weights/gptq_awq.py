@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema.dtypes import type_name
+from proto_schema.external.payload import Payload
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import Payload
-from proto_schema.quantization.coded import CodedPayload, Codes, Floats
-from proto_schema.quantization.elements import singles
+from proto_schema.quantization.codes.coded import CodedPayload, Codes, Floats
+from proto_schema.quantization.codes.elements import singles
+from proto_schema.tensors.dtypes import type_name
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
 

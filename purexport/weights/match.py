@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from proto_schema.dtypes import type_name
-from proto_schema.records import dataclass
+from proto_schema.tensors.dtypes import type_name
+from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
 from purexport.weights.convert import SOURCES, TARGETS
 from purexport.weights.stored import LONGEST_SHOWN, Stored, shown

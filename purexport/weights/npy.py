@@ -1,6 +1,6 @@
 """Reads numpy's files in place: .npy holds one array, .npz is a zip archive of such files.
 
-`proto_schema.npy` reads the header of an array, which is a Python literal, without evaluating it.
+`proto_schema.tensors.npy` reads the header of an array, which is a Python literal, without evaluating it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from proto_schema.derived.strided import StridedPayload, row_major
-from proto_schema.dtypes import DTYPES, by_numpy_name
-from proto_schema.npy import MAGIC, NpyError, header
-from proto_schema.payload import Payload
+from proto_schema.external.payload import Payload
+from proto_schema.tensors.dtypes import DTYPES, by_numpy_name
+from proto_schema.tensors.npy import MAGIC, NpyError, header
 from purexport.errors import WeightsError
 from purexport.weights.stored import CheckpointFile, Stored, shown, size_of
 from purexport.weights.ziparchive import Archive

@@ -7,7 +7,7 @@ The model is mapped while its graph is read. Weights that lie unchanged in a fil
 from __future__ import annotations
 
 from proto_schema.errors import DecodeError
-from proto_schema.files import load
+from proto_schema.files.models import load
 from proto_schema.onnx import TensorProto
 from purexport.weights.arrays import of_tensor
 from purexport.weights.stored import CheckpointFile, Stored, shown

@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
-from proto_schema.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.errors import WeightsError
 from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of

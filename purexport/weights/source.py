@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from proto_schema.collection import paused_collection
-from proto_schema.sniff import what_it_is
+from proto_schema.files.sniff import what_it_is
+from proto_schema.wire.collection import paused_collection
 from purexport.errors import WeightsError
 from purexport.weights import gguffile, index, npy, onnxfile, safetensors, torchlegacy, torchzip
 from purexport.weights.arrays import Mappings, stored

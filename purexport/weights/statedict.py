@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from proto_schema.derived.strided import StridedPayload, is_contiguous
-from proto_schema.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.weights.budget import ROW
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of
 from purexport.weights.torchvalues import Storage, Tensor

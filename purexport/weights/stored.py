@@ -14,9 +14,9 @@ from reprlib import Repr
 from types import TracebackType
 from typing import TypeAlias
 
-from proto_schema.dtypes import DTYPES, MOST_ELEMENTS, element_count, type_name
-from proto_schema.payload import FileRange, Payload, stamp_of, without_waiting
-from proto_schema.records import dataclass
+from proto_schema.external.payload import FileRange, Payload, stamp_of, without_waiting
+from proto_schema.tensors.dtypes import DTYPES, MOST_ELEMENTS, element_count, type_name
+from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
 from purexport.weights.budget import TOO_MUCH, Budget
 

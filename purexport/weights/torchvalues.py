@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.records import dataclass
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
 from purexport.weights.stored import shown, size_of
 from purexport.weights.unpickle import MOST_ARGUMENTS, set_item

@@ -13,7 +13,7 @@ import struct
 import zlib
 from itertools import pairwise
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.weights.stored import CheckpointFile, shown
 
 _END = struct.Struct("<4s4H2LH")  # the end of the central directory

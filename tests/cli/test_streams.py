@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import proto_schema as ps
-from proto_schema.marks import size_of_data
+from proto_schema.files.marks import size_of_data
 from purexport.cli.main import main
 
 ROOT = Path(__file__).parents[2]

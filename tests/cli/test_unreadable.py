@@ -17,8 +17,8 @@ import pytest
 import proto_schema as ps
 from proto_schema import helper
 from proto_schema.errors import UnreadableDataError
+from proto_schema.external.payload import FileMap
 from proto_schema.ir import Value
-from proto_schema.payload import FileMap
 from purexport.cli.main import WHERE, main
 
 DATA = "m.onnx.data"
@@ -192,7 +192,7 @@ def test_a_data_file_that_scan_cannot_ask_about(
 
 
 def failing(*_: Any) -> Any:
-    from proto_schema.copying import reading
+    from proto_schema.external.copying import reading
 
     with reading():
         raise OSError(errno.EIO, os.strerror(errno.EIO), DATA)

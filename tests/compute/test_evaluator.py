@@ -15,6 +15,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.reference import EvaluationError, ReferenceEvaluator, UnsupportedOperatorError
 from proto_schema.reference.op_run import OpRun
+from proto_schema.tensors.dtypes import DTYPES
 
 h = ps.helper
 FLOAT, INT64, BFLOAT16 = ps.TensorProto.FLOAT, ps.TensorProto.INT64, ps.TensorProto.BFLOAT16
@@ -224,9 +225,9 @@ def test_types_that_numpy_lacks_go_through_sequences_and_branches(kind: Any) -> 
         node("SequenceConstruct", "held held", "seq"),
         node("SequenceAt", "seq at", "one"),
         node("Cast", "one", "y", to=FLOAT),
-        node("BitCast", "one", "bits", to={4: 23, 8: 2}.get(ps.dtypes.DTYPES[code].bits, 4)),
+        node("BitCast", "one", "bits", to={4: 23, 8: 2}.get(DTYPES[code].bits, 4)),
     ]
-    wide = ps.dtypes.DTYPES[code].bits >= 8
+    wide = DTYPES[code].bits >= 8
     made = model(
         nodes if wide else nodes[:-1],
         {"x": (code, ["n"]), "c": (9, [])},

@@ -130,47 +130,47 @@ KILLED, FAILED, READ_ONLY = 29, 24, others.MODES.index(0o444)
 TAKEN = bytes([0, 1]).ljust(HEAD, b"\0")  # with a file of somebody else that is called m.onnx.data
 BACKUP = others.COPIES.index("backup.onnx")
 ODD = doings.ODD_TARGETS.index("net.py")
-NO_REASON = ("proto_schema.owned.Surroundings.objection", lambda *_: "")
+NO_REASON = ("proto_schema.files.owned.Surroundings.objection", lambda *_: "")
 
 # (input, what to replace by what, how the finding begins): guards of the writers, each taken away
 UNGUARDED: list[tuple[bytes, tuple[Any, ...], str]] = [
     (TAKEN + saved(), NO_REASON, "Violation: save, done: a file of others is gone"),
     (
         ONE + saved(4) + other(others.copy, 0, 0, BACKUP) + saved(where=4),
-        ("proto_schema.owned.Surroundings.user", lambda *_: ""),
+        ("proto_schema.files.owned.Surroundings.user", lambda *_: ""),
         "Violation: save, done: another model is broken",
     ),
     (
         ONE + saved(where=4),
-        ("proto_schema.owned.Surroundings.leftovers", nothing),
+        ("proto_schema.files.owned.Surroundings.leftovers", nothing),
         "Violation: save, done: data of the replaced model is still there",
     ),
     (
         PLAIN + saved(fault=KILLED, at=10) + saved(),
-        ("proto_schema.owned.Surroundings.temporaries", nothing),
+        ("proto_schema.files.owned.Surroundings.temporaries", nothing),
         "Violation: save, done: what a killed save left is still there",
     ),
     (
         ONE + saved(fault=FAILED, at=9),
-        ("proto_schema.commit.Commit._clean", ignore),
+        ("proto_schema.files.commit.Commit._clean", ignore),
         "Violation: save, failed: something new is left behind",
     ),
     (
         INLINE + saved(4) + other(others.mode, 0, 0, READ_ONLY) + saved(),
-        ("proto_schema.saving.judge", ignore),
+        ("proto_schema.files.saving.judge", ignore),
         "Violation: save, done: a read-only file is replaced",
     ),
     (
         INLINE + saved(4) + called(doings.canonicalize, 1, 0, 0, 1, ODD),
-        ("proto_schema.commit.judge", ignore),
+        ("proto_schema.files.commit.judge", ignore),
         "Violation: canonicalize, done: a file of another kind is replaced",
     ),
     (
         INLINE + saved(4) + called(doings.npy, 1, 0, 1, 0),
-        ("proto_schema.commit.judge", ignore),
+        ("proto_schema.files.commit.judge", ignore),
         "Violation: npy, done: a file that the same command reads is replaced",
     ),
-    (AGAIN, ("proto_schema.durable.keep_mode", ignore), "Violation: save, done: the target has another mode"),
+    (AGAIN, ("proto_schema.files.durable.keep_mode", ignore), "Violation: save, done: the target has another mode"),
     (
         ONE + saved(4, where=4) + called(doings.load, 1, 0) + other(others.overwrite, 2, 0) + saved(3, kind=3),
         ("proto_schema.external.Folder.look", ignore),

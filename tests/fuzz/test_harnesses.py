@@ -24,8 +24,8 @@ from fuzz.engine import Session, outcome, plain
 from fuzz.harness import CLASSES, difference, joined, split
 from fuzz.mutate import mutated
 from fuzz.seeds import models
-from proto_schema import codec, generate, interpret
 from proto_schema import external as external_data
+from proto_schema.wire import codec, generate, interpret
 from tests.proto_schema.checker_models import valid, value
 from tests.proto_schema.checker_rows_data import STRICTER, STRICTER_FULL
 
@@ -159,19 +159,29 @@ def complain(*_: Any) -> None:
 
 # (harness, input, what to replace by what, how the finding begins)
 BROKEN = [
-    ("decoder", MODEL, ("proto_schema.files.decode", crash), "IndexError"),
-    ("decoder", MODEL, ("proto_schema.files.decode", refuse_outside), "Violation: the offset"),
-    ("decoder", MODEL, ("proto_schema.codec.size", lambda _: 7), "Violation: ByteSize"),
-    ("decoder", MODEL, ("proto_schema.files.encode", lambda _: b"\xff" * 3), "Violation: ByteSize"),
-    ("differential", NODE, ("proto_schema.codec.decode", refuse), "Violation: only upb accepts it"),
-    ("differential", BAD, ("proto_schema.codec.decode", accept), "Violation: only ours accepts it"),
-    ("differential", NODE, ("proto_schema.codec.decode", accept), "Violation: the two write different bytes"),
-    ("codecs", NODE, ("proto_schema.codec.decode", accept), "Violation: FromString, untouched: the generated"),
-    ("codecs", NODE, ("proto_schema.interpret.decode", refuse), "Violation: only generated code (narrow)"),
-    ("codecs", NODE, ("proto_schema.interpret.encode", lambda _: b""), "Violation: FromString, untouched: the"),
-    ("codecs", BAD, ("proto_schema.codec.decode", refuse), "Violation: FromString and the interpreter word"),
-    ("messages", bytes(range(200)), ("proto_schema.interpret.encode", lambda _: b"\0"), "Violation: the generated"),
-    ("messages", bytes(range(200)), ("proto_schema.codec.decode", accept), "Violation: encoding and decoding changed"),
+    ("decoder", MODEL, ("proto_schema.files.models.decode", crash), "IndexError"),
+    ("decoder", MODEL, ("proto_schema.files.models.decode", refuse_outside), "Violation: the offset"),
+    ("decoder", MODEL, ("proto_schema.wire.codec.size", lambda _: 7), "Violation: ByteSize"),
+    ("decoder", MODEL, ("proto_schema.files.models.encode", lambda _: b"\xff" * 3), "Violation: ByteSize"),
+    ("differential", NODE, ("proto_schema.wire.codec.decode", refuse), "Violation: only upb accepts it"),
+    ("differential", BAD, ("proto_schema.wire.codec.decode", accept), "Violation: only ours accepts it"),
+    ("differential", NODE, ("proto_schema.wire.codec.decode", accept), "Violation: the two write different bytes"),
+    ("codecs", NODE, ("proto_schema.wire.codec.decode", accept), "Violation: FromString, untouched: the generated"),
+    ("codecs", NODE, ("proto_schema.wire.interpret.decode", refuse), "Violation: only generated code (narrow)"),
+    ("codecs", NODE, ("proto_schema.wire.interpret.encode", lambda _: b""), "Violation: FromString, untouched: the"),
+    ("codecs", BAD, ("proto_schema.wire.codec.decode", refuse), "Violation: FromString and the interpreter word"),
+    (
+        "messages",
+        bytes(range(200)),
+        ("proto_schema.wire.interpret.encode", lambda _: b"\0"),
+        "Violation: the generated",
+    ),
+    (
+        "messages",
+        bytes(range(200)),
+        ("proto_schema.wire.codec.decode", accept),
+        "Violation: encoding and decoding changed",
+    ),
     ("growth", NODE, ("fuzz.growth.SLACK", -(1 << 40)), "Violation: it takes more than 512 bytes of memory"),
     (
         "safetensors",
@@ -211,7 +221,7 @@ BROKEN = [
     (
         "external",
         b"\x0d",
-        ("proto_schema.commit.OutputFile.write", careless),
+        ("proto_schema.files.commit.OutputFile.write", careless),
         "Violation: a file that is not the result",
     ),
     ("inspect", tool(0), (room("elements").Bytes, "children", nothing), "Violation: elements do not end where"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.cli.main import main
 from purexport.inspect.compare import compare, compare_files
 

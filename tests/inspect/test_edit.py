@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 
 import proto_schema as ps
-from proto_schema.fields import STRING, reachable
 from proto_schema.wire import varint
+from proto_schema.wire.fields import STRING, reachable
 from purexport.cli.main import main
 from purexport.inspect import Bytes, compare, compare_files, find, findings
 from purexport.inspect.edit import edit

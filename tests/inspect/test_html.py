@@ -18,7 +18,7 @@ import pytest
 
 import proto_schema as ps
 import purexport
-from proto_schema.fields import Message
+from proto_schema.wire.fields import Message
 from purexport.cli.main import main
 from purexport.inspect import Bytes, Element, Histogram, histogram, html, text_of
 from tests.inspect.browser import Browser

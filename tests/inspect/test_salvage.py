@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema.codec import encode
+from proto_schema.wire.codec import encode
 from purexport.cli.main import main
 from purexport.inspect import Bytes, find
 from purexport.inspect.salvage import salvage

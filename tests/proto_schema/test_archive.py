@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import archive, saving
+from proto_schema.files import archive, saving
 from proto_schema.numpy_helper import from_array, to_array
 
 ARRAYS = [np.arange(5000, dtype=np.float32), np.ones(3, np.float32), np.arange(200_000, dtype=np.int32)]

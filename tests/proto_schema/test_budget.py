@@ -19,13 +19,13 @@ import pytest
 
 import proto_schema as ps
 from fuzz import demands
-from proto_schema import npy
 from proto_schema.budget import Budget, Cost, ExceededError
-from proto_schema.compute import regex
+from proto_schema.compute.texts import regex
 from proto_schema.numpy_helper import from_array
 from proto_schema.quantization import quantize
 from proto_schema.reference import BudgetError, EvaluationError, ReferenceEvaluator, op_run
 from proto_schema.rewrite.proof import ProofError
+from proto_schema.tensors import npy
 
 SMALL = Budget(32 << 20, 200_000_000)
 

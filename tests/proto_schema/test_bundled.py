@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError as OfficialDecodeError
 from onnx import onnx_data_pb2
 
 import proto_schema as ps
-from proto_schema import interpret
+from proto_schema.wire import interpret
 
 ROOT = Path(onnx.__file__).parent
 FILES = sorted([*ROOT.rglob("*.onnx"), *ROOT.rglob("*.pb")])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
+from proto_schema.external import payload
 from proto_schema.numpy_helper import from_array, to_array
 
 LONG = 3000
@@ -59,7 +60,7 @@ READERS: dict[str, Reader] = {
     "SerializeToString": lambda loaded: loaded.SerializeToString(),
     "save": saved,
     "equality": compared,
-    "chunks": lambda loaded: [list(ps.payload.chunks(tensor.raw_data or b"")) for tensor in weights(loaded)],
+    "chunks": lambda loaded: [list(payload.chunks(tensor.raw_data or b"")) for tensor in weights(loaded)],
     "text": spoken,
     "the evaluator": lambda loaded: ps.reference.ReferenceEvaluator(loaded).run(None, {}),
     "quantize": lambda loaded: ps.dumps(ps.quantization.quantize(loaded, "int8")),
@@ -126,7 +127,7 @@ def test_a_file_that_is_written_into_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     ps.save(model(2), path)
     loaded = ps.load(path)
-    pieces = ps.payload.chunks(weights(loaded)[0].raw_data or b"", LONG * 2)
+    pieces = payload.chunks(weights(loaded)[0].raw_data or b"", LONG * 2)
     next(pieces)
     overwritten(path)
     with pytest.raises(ps.ExternalDataError, match="has changed"):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from proto_schema import collection
-from proto_schema.collection import paused_collection
+from proto_schema.wire import collection
+from proto_schema.wire.collection import paused_collection
 
 
 class Cycle:

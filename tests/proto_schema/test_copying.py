@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import copying, durable
-from proto_schema.copying import Sources, copy_range
+from proto_schema.external import copying
+from proto_schema.external.copying import Sources, copy_range
+from proto_schema.external.payload import FileMap, file_range, stamp_of
+from proto_schema.files import durable
 from proto_schema.numpy_helper import from_array, to_array
-from proto_schema.payload import FileMap, file_range, stamp_of
 
 SIZE = 300_000
 DATA = np.random.default_rng(0).integers(0, 256, SIZE, np.uint8).tobytes()

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError as OfficialDecodeError
 from onnx import TensorProto
 
 import proto_schema as ps
-from proto_schema import interpret
+from proto_schema.wire import interpret
 
 CLASSES = [(onnx.ModelProto, ps.ModelProto), (TensorProto, ps.TensorProto), (onnx.AttributeProto, ps.AttributeProto)]
 BYTES_THAT_MATTER = (0, 1, 7, 8, 10, 18, 0x0B, 0x0C, 0x7F, 0x80, 0xFF)

@@ -14,7 +14,7 @@ import proto_schema as ps
 from proto_schema import helper
 from proto_schema.derived.joined import JoinedPayload, TurnsPayload
 from proto_schema.derived.transposed import TransposedPayload, permuted
-from proto_schema.payload import LazyPayload, MemoryPayload
+from proto_schema.external.payload import LazyPayload, MemoryPayload
 from proto_schema.quantization import Scheme, dequantized, planned, quantize
 from proto_schema.quantization.arranged import arranged
 

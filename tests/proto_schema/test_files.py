@@ -19,9 +19,10 @@ import pytest
 from onnx import numpy_helper as official
 
 import proto_schema as ps
-from proto_schema import codec, durable, saving
-from proto_schema.marks import size_of_data
+from proto_schema.files import durable, saving
+from proto_schema.files.marks import size_of_data
 from proto_schema.numpy_helper import from_array, to_array
+from proto_schema.wire import codec
 
 W = np.arange(5000, dtype=np.float32).reshape(50, 100)
 

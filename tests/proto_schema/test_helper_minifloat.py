@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from proto_schema import minifloat
+from proto_schema.tensors import minifloat
 
 OFFICIAL = {
     onnx.TensorProto.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,

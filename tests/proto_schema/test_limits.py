@@ -24,11 +24,11 @@ import pytest
 
 import proto_schema as ps
 from proto_schema import external
-from proto_schema.codec import encode_parts
 from proto_schema.external import tensors
+from proto_schema.external.payload import LazyPayload
 from proto_schema.numpy_helper import from_array, to_array
-from proto_schema.payload import LazyPayload
 from proto_schema.wire import MAX_DEPTH, MAX_LENGTH, varint
+from proto_schema.wire.codec import encode_parts
 from purexport.cli.main import main
 
 GIB2 = 1 << 31
@@ -445,7 +445,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
 import numpy as np
 import proto_schema as ps
 from proto_schema import external
-from proto_schema.codec import encode_parts
+from proto_schema.wire.codec import encode_parts
 from proto_schema.external import tensors
 model = ps.load(sys.argv[1] + "/many.onnx")
 for kind in ("one", "reference", "shards", "inline", "tar"):

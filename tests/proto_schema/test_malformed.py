@@ -16,8 +16,8 @@ import pytest
 import proto_schema as ps
 from fuzz.differential import rewritten
 from fuzz.harness import CLASSES, difference
-from proto_schema import interpret
-from proto_schema.fields import (
+from proto_schema.wire import EGROUP, I32, I64, LEN, MAX_DEPTH, SGROUP, VARINT, interpret, varint
+from proto_schema.wire.fields import (
     BYTES,
     ENUM,
     INT32,
@@ -30,9 +30,8 @@ from proto_schema.fields import (
     Message,
     message_class,
 )
-from proto_schema.generate import decoder
-from proto_schema.scalars import enum_values
-from proto_schema.wire import EGROUP, I32, I64, LEN, MAX_DEPTH, SGROUP, VARINT, varint
+from proto_schema.wire.generate import decoder
+from proto_schema.wire.scalars import enum_values
 
 REFUSED, SAME = "refused", "as it came"
 NODE, ATTRIBUTE, TENSOR, TYPE = ps.NodeProto, ps.AttributeProto, ps.TensorProto, ps.TypeProto

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import proto_schema as ps
-from proto_schema import codec, generate, interpret
-from proto_schema.fields import MESSAGE
+from proto_schema.wire import codec, generate, interpret
+from proto_schema.wire.fields import MESSAGE
 
 NODE = b"\n\x01x\x12\x01y\x22\x04Relu"
 

@@ -185,8 +185,9 @@ def test_the_data_loads_from_a_zip(tmp_path: Path) -> None:
     archive = tmp_path / "site.zip"
     with zipfile.ZipFile(archive, "w") as target:
         target.writestr("proto_schema/__init__.py", "")
-        for name in ("operators.py", "data/operators.json"):
+        for name in ("errors.py", *(f"{room}/__init__.py" for room in ("operators", "wire")), "wire/records.py"):
             target.write(ROOT / "proto_schema" / name, f"proto_schema/{name}")
+        target.write(ROOT / "proto_schema/data/operators.json", "proto_schema/data/operators.json")
     code = "from proto_schema import operators as o; print(o.__file__, o.schema('Clip', 20).since_version)"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import owned
-from proto_schema.naming import temporary_name
+from proto_schema.files import owned
+from proto_schema.files.naming import temporary_name
+from proto_schema.files.saveplan import SavePlan
 from proto_schema.numpy_helper import to_array
-from proto_schema.saveplan import SavePlan
 from purexport.inspect import Edits, canonicalize, edit
 from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
 from tests.proto_schema.stress import EXTERNAL, held_by, model

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import codec, durable, payload
+from proto_schema.external import payload
+from proto_schema.files import durable
+from proto_schema.wire import codec
 
 DATA = bytes(range(256)) * 1000
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import meter
+from proto_schema.external import meter
 from proto_schema.numpy_helper import from_array, to_array
 
 W = np.arange(50_000, dtype=np.float32)

@@ -17,8 +17,9 @@ from onnx.reference import ReferenceEvaluator
 
 import proto_schema as ps
 from proto_schema import helper
-from proto_schema.minifloat import FORMATS, codes
-from proto_schema.quantization import TYPES, Scheme, floats, measured, planned, quantize, streams
+from proto_schema.quantization import TYPES, Scheme, measured, planned, quantize
+from proto_schema.quantization.codes import floats, streams
+from proto_schema.tensors.minifloat import FORMATS, codes
 from tests.tiers import dealt, in_turn
 
 ort.set_default_logger_severity(3)

@@ -11,7 +11,8 @@ import pytest
 
 import proto_schema as ps
 from proto_schema import helper
-from proto_schema.quantization import dequantized, measured, planned, quantize, streams
+from proto_schema.quantization import dequantized, measured, planned, quantize
+from proto_schema.quantization.codes import streams
 
 Array = np.ndarray[Any, Any]
 node, value = helper.make_node, helper.make_tensor_value_info

@@ -1,4 +1,4 @@
-"""`proto_schema.records.dataclass` beside the standard library's: each row makes a class with both and asks both."""
+"""`proto_schema.wire.records.dataclass` beside the standard library's: each row makes a class with both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proto_schema import records
+from proto_schema.wire import records
 
 
 def _fields(decorate: Callable[..., Any], **options: Any) -> Any:

@@ -16,9 +16,9 @@ import pytest
 from onnx import numpy_helper as official
 
 import proto_schema as ps
-from proto_schema.marks import size_of_data
+from proto_schema.external.payload import FileRange, file_range
+from proto_schema.files.marks import size_of_data
 from proto_schema.numpy_helper import from_array, to_array
-from proto_schema.payload import FileRange, file_range
 from tests.tolerances import CHAIN, assert_near
 
 RNG = np.random.default_rng(0)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import resume
+from proto_schema.files import resume
 from proto_schema.numpy_helper import from_array
 from tests.proto_schema.decoys import used_by
 from tests.proto_schema.faults import WRITES, Disk, Fault
@@ -450,7 +450,7 @@ WRITER = """
 import os, sys
 import numpy as np
 import proto_schema as ps
-from proto_schema import resume
+from proto_schema.files import resume
 resume.BLOCK = 1 << 20
 arrays = [np.random.default_rng(index).integers(0, 256, 3_000_000, np.uint8) for index in range(8)]
 tensors = [ps.TensorProto(name=f"w{i}", data_type=2, dims=[a.size], raw_data=a.tobytes()) for i, a in enumerate(arrays)]

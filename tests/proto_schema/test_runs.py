@@ -22,10 +22,9 @@ import pytest
 import proto_schema as ps
 from fuzz.differential import rewritten
 from fuzz.harness import difference
-from proto_schema import interpret, runs
-from proto_schema.fields import DOUBLE, ENUM, INT32, Enum, Message, numbers, repeated
-from proto_schema.generate import decoder
-from proto_schema.wire import MAX_DEPTH, varint
+from proto_schema.wire import MAX_DEPTH, interpret, runs, varint
+from proto_schema.wire.fields import DOUBLE, ENUM, INT32, Enum, Message, numbers, repeated
+from proto_schema.wire.generate import decoder
 
 ATTRIBUTE, TENSOR = ps.AttributeProto, ps.TensorProto
 INT, SINGLE, TEXT, DIM, STRING_DATA = b"\x40", b"\x3d", b"\x4a", b"\x08", b"\x32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnxruntime
 import pytest
 
-from proto_schema import runtimes
+from proto_schema.operators import runtimes
 from tools import make_kernels
 
 FLOAT, INT64, FLOAT16, DOUBLE, BFLOAT16 = 1, 7, 10, 11, 16

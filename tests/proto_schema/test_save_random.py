@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import copying, durable, meter
-from proto_schema.external import tensors
+from proto_schema.external import copying, meter, tensors
+from proto_schema.external.payload import FileMap, FileRange
+from proto_schema.files import durable
 from proto_schema.numpy_helper import to_array
-from proto_schema.payload import FileMap, FileRange
 
 SIZES = (0, 1, 4, 100, 1023, 1024, 1025, 4096, 5000, 20_000)
 NAMES = ("f0", "f1", "f2", "sub/f0", "sub/f1", "m.onnx.data", "m.onnx.raw", "m.onnx-x", "m.onnx.safetensors")

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from onnx import onnx_data_pb2, onnx_operators_ml_pb2
 
 import proto_schema as ps
-from proto_schema.fields import Message, message_class
+from proto_schema.wire.fields import Message, message_class
 
 KINDS = {
     FieldDescriptor.TYPE_INT32: "int32",

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema.marks import is_marked, mark
+from proto_schema.files.marks import is_marked, mark
+from proto_schema.files.owned import data_of
 from proto_schema.numpy_helper import from_array, to_array
-from proto_schema.owned import data_of
 from tests.proto_schema.decoys import Watched, lay_out_few
 from tests.proto_schema.faults import FAULTS, Disk, Fault
 

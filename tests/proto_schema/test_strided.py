@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from proto_schema import ExternalDataError
 from proto_schema.derived import strided
 from proto_schema.derived.strided import StridedPayload, blocks, is_contiguous
-from proto_schema.payload import FileRange, stamp_of
+from proto_schema.external.payload import FileRange, stamp_of
 
 # (shape, steps, start): in items of a file of 4096
 VIEWS: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [

@@ -13,7 +13,7 @@ from onnx.helper import make_tensor, tensor_dtype_to_np_dtype
 
 import proto_schema as ps
 from proto_schema import numpy_helper
-from proto_schema.dtypes import DTYPES, by_numpy_name, type_name
+from proto_schema.tensors.dtypes import DTYPES, by_numpy_name, type_name
 
 CODES = sorted(set(DTYPES) - {ps.TensorProto.STRING})
 SHAPES = [(), (0,), (1,), (3,), (2, 5), (1, 4, 2)]

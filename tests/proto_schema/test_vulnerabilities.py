@@ -30,7 +30,7 @@ import pytest
 import proto_schema as ps
 from proto_schema import external
 from proto_schema.external import tensors
-from proto_schema.marks import size_of_data
+from proto_schema.files.marks import size_of_data
 from proto_schema.numpy_helper import from_array, to_array
 from proto_schema.wire import varint
 from purexport.cli.main import main

@@ -15,8 +15,9 @@ from google.protobuf.message import DecodeError as OfficialDecodeError
 from onnx import onnx_data_pb2, onnx_operators_ml_pb2
 
 import proto_schema as ps
-from proto_schema import codec, interpret, wire
-from proto_schema.generate import decoder
+from proto_schema import wire
+from proto_schema.wire import codec, interpret
+from proto_schema.wire.generate import decoder
 
 OFFICIAL = [onnx, onnx_data_pb2, onnx_operators_ml_pb2]
 # In NodeProto: 0a input (string, repeated), 1a name (string), 2a attribute (message, repeated)

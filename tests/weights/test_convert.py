@@ -15,9 +15,9 @@ import torch
 from proto_schema.derived import transposed as transposing
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.strided import StridedPayload
-from proto_schema.dtypes import DTYPES
+from proto_schema.external.payload import LazyPayload, Payload
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import LazyPayload, Payload
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.dtypes import torch_dtype
 from purexport.weights import Stored, WeightsError, cast, convert, open_weights, transposed
 from tests.weights import made

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 import proto_schema as ps
 import purexport
-from proto_schema.payload import FileRange, Payload
+from proto_schema.external.payload import FileRange, Payload, contiguous
 from purexport.weights import open_weights
 from tests.models.case import Case
 from tests.models.test_zoo import CASES
@@ -319,7 +319,7 @@ def test_weights_that_no_rule_sees(held: torch.dtype, wanted: torch.dtype, layou
     weights = purexport.Checkpoint(tmp_path / "m.pt", cast=True)
     for model in (built.hollow(), built.real(seed=1)):
         program = exported(model, built, weights=weights, capture="export")
-        held_bytes = {name: bytes(ps.payload.contiguous(data)) for name, data in payloads(program).items()}
+        held_bytes = {name: bytes(contiguous(data)) for name, data in payloads(program).items()}
         for name, tensor in loaded.state_dict().items():
             if name in held_bytes:
                 assert held_bytes[name] == tensor.contiguous().view(torch.uint8).numpy().tobytes()

@@ -20,7 +20,7 @@ from torch import nn
 
 import proto_schema as ps
 import purexport
-from proto_schema.payload import FileRange
+from proto_schema.external.payload import FileRange
 from proto_schema.quantization import measured
 from purexport.weights import Stored, WeightsError, open_weights
 from purexport.weights.gguf import payload as payloads

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proto_schema.payload import MemoryPayload
+from proto_schema.external.payload import MemoryPayload
 from purexport.weights import Stored, WeightsError, budget, open_weights, torchlegacy
 from purexport.weights.match import Wanted, match
 from purexport.weights.stored import shown

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from proto_schema.derived.strided import StridedPayload
-from proto_schema.dtypes import DTYPES
-from proto_schema.payload import FileRange
+from proto_schema.external.payload import FileRange
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.weights import WeightsError, open_weights
 from tests.weights import made
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema.payload import FileRange
+from proto_schema.external.payload import FileRange
 from purexport.weights import WeightsError, open_weights
 
 T = ps.TensorProto

@@ -101,7 +101,7 @@ SAVES = """
 import json, resource, sys
 import numpy as np
 import proto_schema as ps
-from proto_schema import saveplan  # what is imported once is not what a save takes
+from proto_schema.files import saveplan  # what is imported once is not what a save takes
 
 size, source, external = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "True"
 held = np.ones(size, np.uint8)

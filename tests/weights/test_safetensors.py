@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proto_schema.dtypes import DTYPES
-from proto_schema.payload import FileRange
+from proto_schema.external.payload import FileRange
+from proto_schema.tensors.dtypes import DTYPES
 from purexport.weights import Stored, WeightsError, open_weights
 from purexport.weights.safetensors import DATA_TYPES, LONGEST_HEADER
 from tests.weights import made

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from proto_schema.payload import FileRange
+from proto_schema.external.payload import FileRange
 from purexport.weights import Stored, Weights, WeightsError, open_weights, safetensors
 from purexport.weights.arrays import Mappings
 from purexport.weights.stored import CheckpointFile
@@ -366,7 +366,7 @@ def test_without_torch(tmp_path: Path) -> None:
 
 
 def test_a_stored_of_the_wrong_size_is_refused() -> None:
-    from proto_schema.payload import LazyPayload
+    from proto_schema.external.payload import LazyPayload
 
     payload = LazyPayload(7, lambda: b"1234567")
     with pytest.raises(WeightsError, match=r"^here: tensor 'w' has 7 bytes, but FLOAT \[2\] needs 8$"):

@@ -17,7 +17,7 @@ import torch
 
 from proto_schema import ExternalDataError
 from proto_schema.derived.strided import StridedPayload
-from proto_schema.payload import FileRange
+from proto_schema.external.payload import FileRange
 from purexport.dtypes import onnx_code
 from purexport.weights import WeightsError, open_weights, torchzip
 from purexport.weights.budget import Budget

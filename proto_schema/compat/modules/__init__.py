@@ -12,7 +12,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import IO, Any, TypeAlias
 
-from proto_schema.commit import replacing
 from proto_schema.compat.absent import AbsentModule, is_inner
 from proto_schema.compat.messages import PROTOS
 from proto_schema.compat.mirrors import mirror
@@ -22,6 +21,7 @@ from proto_schema.compat.modules.external_data_helper import (
     load_external_data_for_model,
     write_external_data_tensors,
 )
+from proto_schema.files.commit import replacing
 
 __version__ = "1.23.2"
 """The release whose names and results are followed."""

@@ -15,9 +15,9 @@ from typing import Any
 from proto_schema import checker as ours
 from proto_schema.compat.messages import PROTOS, plain
 from proto_schema.errors import CheckError
-from proto_schema.fields import Message
 from proto_schema.operators import newest_opset
 from proto_schema.shape_inference import InferenceError
+from proto_schema.wire.fields import Message
 
 __all__ = [
     "DEFAULT_CONTEXT",

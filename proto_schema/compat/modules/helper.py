@@ -14,8 +14,8 @@ from proto_schema import helper as ours
 from proto_schema.compat.arrays import array_type
 from proto_schema.compat.crossing import crossed, crossing
 from proto_schema.compat.messages import PROTOS, Mannered, mannered
-from proto_schema.dtypes import DTYPES
-from proto_schema.payload import contiguous
+from proto_schema.external.payload import contiguous
+from proto_schema.tensors.dtypes import DTYPES
 
 globals().update(crossed(ours))
 __all__ = ["OP_SET_ID_VERSION_MAP", "VERSION_TABLE"]

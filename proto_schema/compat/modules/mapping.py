@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proto_schema.compat.arrays import array_type
-from proto_schema.dtypes import DTYPES
-from proto_schema.tensor_helper import tensor_dtype_to_storage_tensor_dtype, tensor_dtype_to_string
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.tensors.tensor_helper import tensor_dtype_to_storage_tensor_dtype, tensor_dtype_to_string
 
 __all__ = ["TENSOR_TYPE_MAP", "TensorDtypeMap"]
 

@@ -15,11 +15,11 @@ from proto_schema import numpy_helper as ours
 from proto_schema.compat.arrays import Array, packed, small_type, unpacked
 from proto_schema.compat.messages import mannered, plain
 from proto_schema.compat.modules.external_data_helper import _read_external_data_bytes
-from proto_schema.dtypes import by_numpy_name, dtype_of
-from proto_schema.fields import Message
+from proto_schema.external.payload import contiguous
 from proto_schema.onnx import MapProto, OptionalProto, SequenceProto, TensorProto
-from proto_schema.payload import contiguous
-from proto_schema.tensor_helper import np_dtype_to_tensor_dtype
+from proto_schema.tensors.dtypes import by_numpy_name, dtype_of
+from proto_schema.tensors.tensor_helper import np_dtype_to_tensor_dtype
+from proto_schema.wire.fields import Message
 
 __all__ = [
     "create_random_int",

@@ -13,9 +13,9 @@ from proto_schema.budget import Cost
 from proto_schema.compute.call import Array, Call, Typed
 from proto_schema.compute.costs import TEXT, WIDE, made, pieces
 from proto_schema.compute.rows import row
-from proto_schema.compute.strings import mapped, texts
+from proto_schema.compute.texts.strings import mapped, texts
 from proto_schema.onnx import TensorProto
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
 
 _DOMAIN = "ai.onnx.ml"
 _NAN = "nan"  # a key that is equal to itself

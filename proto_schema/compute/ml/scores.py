@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array, Call
-from proto_schema.compute.strings import texts
+from proto_schema.compute.texts.strings import texts
 
 __all__ = ["TRANSFORMS", "classes", "labelled", "listed", "numbers", "transformed", "two_columns"]
 

@@ -20,7 +20,7 @@ from proto_schema.compute.costs import WIDE, pieces
 from proto_schema.compute.ml.scores import TRANSFORMS, classes, labelled, listed, numbers, transformed, two_columns
 from proto_schema.compute.rows import row
 from proto_schema.onnx import TensorProto
-from proto_schema.tensors import to_array
+from proto_schema.tensors.arrays import to_array
 
 _DOMAIN = "ai.onnx.ml"
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array
-from proto_schema.minifloat import bfloat16_codes
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.minifloat import bfloat16_codes
 
 __all__ = ["exact", "narrowed", "rounded_to", "wide"]
 

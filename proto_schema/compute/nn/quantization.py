@@ -13,10 +13,10 @@ from proto_schema.compute.call import Array, Call, Typed
 from proto_schema.compute.costs import passes
 from proto_schema.compute.nn.numbers import narrowed, wide
 from proto_schema.compute.rows import row
-from proto_schema.dtypes import DTYPES
-from proto_schema.minifloat import FORMATS, codes
 from proto_schema.onnx import TensorProto
-from proto_schema.tensors import from_codes, to_array
+from proto_schema.tensors.arrays import from_codes, to_array
+from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.tensors.minifloat import FORMATS, codes
 
 _INFINITE = {TensorProto.FLOAT8E5M2}
 _KEPT_EVEN = {TensorProto.FLOAT8E4M3FN}  # half a step above the largest value rounds down to it

@@ -13,10 +13,10 @@ from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, Row, down, up
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_integer, is_unsigned
-from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import Tensor
 from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES
 
 INT32, UINT32, UINT64, DOUBLE = TensorProto.INT32, TensorProto.UINT32, TensorProto.UINT64, TensorProto.DOUBLE
 

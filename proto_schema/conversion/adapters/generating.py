@@ -34,7 +34,7 @@ def count_up(node: VersionedNode, op: Writer) -> Result:
     start, limit, delta = (node[place] for place in range(3))
     known = [item.number() for item in (start, limit, delta)]
     if all(item is not None for item in known):
-        from proto_schema.dtypes import DTYPES
+        from proto_schema.tensors.dtypes import DTYPES
 
         first, last, step = (item for item in known if item is not None)
         count = max(math.ceil((last - first) / step), 0)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
 from proto_schema.budget import EVALUATION
-from proto_schema.owned import files_of
-from proto_schema.targets import judge
+from proto_schema.files.owned import files_of
+from proto_schema.files.targets import judge
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.nearest import meant

@@ -11,9 +11,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proto_schema.durable import blamed_on, takes_rename
-from proto_schema.owned import files_of
-from proto_schema.targets import judge
+from proto_schema.files.durable import blamed_on, takes_rename
+from proto_schema.files.owned import files_of
+from proto_schema.files.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.examples import refuse_missing
 from purexport.cli.source import load_example, load_model, running

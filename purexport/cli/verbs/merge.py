@@ -88,8 +88,8 @@ def _merged(args: argparse.Namespace, pairs: list[tuple[str, str]], prefixes: Se
 
 def _save(model: ps.ModelProto, args: argparse.Namespace) -> None:
     from proto_schema.external import tensors
-    from proto_schema.owned import files_of
-    from proto_schema.targets import judge
+    from proto_schema.files.owned import files_of
+    from proto_schema.files.targets import judge
 
     for source in (args.first, args.second):
         judge(os.fspath(args.output), "model", files_of(os.fspath(source)), args.force)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
 from proto_schema.budget import EVALUATION
-from proto_schema.durable import blamed_on, takes_rename
-from proto_schema.owned import files_of
-from proto_schema.targets import judge
+from proto_schema.files.durable import blamed_on, takes_rename
+from proto_schema.files.owned import files_of
+from proto_schema.files.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.feeds import add_feed, files_of_feed, make_feeds
 from purexport.cli.specs import add_budget, parse_budget
@@ -64,7 +64,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Run, report. Returns 1 where the model cannot be run; raises UsageError and OSError, and for what is no model."""
-    from proto_schema.commit import replacing
+    from proto_schema.files.commit import replacing
     from proto_schema.reference import EvaluationError, ReferenceEvaluator, UnsupportedOperatorError
 
     if args.output and not args.output.endswith((".npz", ".npy")):

@@ -18,7 +18,7 @@ import torch
 
 import proto_schema as ps
 from proto_schema import operators
-from proto_schema.attributes import get_attribute_value
+from proto_schema.tensors.attributes import get_attribute_value
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering.core.emitter import Emitter

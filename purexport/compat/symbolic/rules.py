@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET, ArgumentSlot, AutogradFunctions
 from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import name_of, operator_of
 from purexport.aten.schema import MISSING, Parameter, signature

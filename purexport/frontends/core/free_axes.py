@@ -20,7 +20,7 @@ from itertools import combinations
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes, own_name
 from purexport.aten.unique_names import UniqueNames
 from purexport.frontends.core.structures import Path, joined

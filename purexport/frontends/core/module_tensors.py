@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 
 
 def is_valueless(tensor: Any) -> bool:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
 from proto_schema.units import counted
+from proto_schema.wire.records import dataclass
 from purexport.errors import ExportError
 from purexport.frontends.core.request import argument_name
 from purexport.frontends.core.structures import Path, StructureNode, apart, is_number, joined, mapped

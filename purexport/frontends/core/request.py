@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes, Derived, own_name
 from purexport.aten.graph import AtenGraph
 from purexport.aten.unique_names import distinct

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.frontends.core.request import Captured, Request
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.errors import ExportError
 from purexport.torch_patches.tracer import untraced
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from proto_schema.records import dataclass
 from proto_schema.sizes import ContradictionError, Dim, Size
 from proto_schema.sizes.equations import Equations
+from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes, Specialised
 from purexport.frontends.dispatch.numbers import Number, text_of
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import Frame
 from purexport.frontends.core.frames import users_line
 from purexport.frontends.core.shape_functions import UnfitError

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.trace.shape_plan import ShapePlan, plan_of
 from purexport.torch_patches.calls import operators_handed_to

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.memory import share_memory
 from purexport.torch_patches.tracer import untraced
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.names import operator_of
 from purexport.aten.schema import Parameter, changes_shape, dtype_from_code, is_wrapped_number, signature, target_of
 from purexport.frontends.core.shape_functions import INTEGERS, SHAPES, Shape, UnfitError, broadcast, shape_of

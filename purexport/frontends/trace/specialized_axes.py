@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten import scalars
 from purexport.aten.axes import Axes, Derived, Specialised
 from purexport.aten.graph import AtenGraph, AtenValue, Call, Frame, ScalarType, Source, every_call

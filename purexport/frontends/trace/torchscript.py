@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import (
     INSIDE_TORCH,
     AtenGraph,

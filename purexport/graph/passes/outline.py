@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import proto_schema as ps
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.graph import Source
 from purexport.graph.build import build_node, raw_tensor
 from purexport.graph.ir import Graph, Node, Value

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.inference.site import Scope
-from proto_schema.records import dataclass
-from proto_schema.runtimes import Release
+from proto_schema.operators.runtimes import Release
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import AtenValue, Call, ListType, Source, TensorType, Type
 from purexport.graph.ir import Graph, Value

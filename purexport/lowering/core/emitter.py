@@ -28,9 +28,9 @@ import torch
 
 from proto_schema import operators
 from proto_schema.inference.site import Scope
-from proto_schema.records import dataclass
-from proto_schema.runtimes import Release
+from proto_schema.operators.runtimes import Release
 from proto_schema.sizes import Size
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError

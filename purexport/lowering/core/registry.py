@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.aten.schema import signature
 from purexport.lowering.core.emitter import Emitter
 

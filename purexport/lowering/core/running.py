@@ -1,7 +1,7 @@
 """In which dtypes a node is computed, so that the runtime of the target has a kernel for it.
 
-The kernels are data (`proto_schema.runtimes`).  Where the version in force has none for the dtypes of a node, or its
-schema does not allow them:
+The kernels are data (`proto_schema.operators.runtimes`).  Where the version in force has none for the dtypes of a
+node, or its schema does not allow them:
 
 - each constraint may go to a wider dtype that gives the same numbers: halves to float32, which rounds as torch's own
   kernels do; small integers to larger ones, whose sums and products wrap to the same bits when they are cast back;
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from proto_schema import operators
-from proto_schema.runtimes import Release
+from proto_schema.operators.runtimes import Release
 from purexport.dtypes import (
     BFLOAT16,
     BOOL,

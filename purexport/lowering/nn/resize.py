@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import operator_of
 from purexport.errors import UnsupportedForm

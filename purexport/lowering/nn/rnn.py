@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import Dim
 from purexport.graph.ir import Value

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.dtypes import FLOAT, INT8, INT16, INT32, INT64, UINT8, UINT16
 from purexport.errors import UnsupportedForm

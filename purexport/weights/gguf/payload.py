@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proto_schema.payload import CHUNK, Payload, pieces, whole
-from proto_schema.quantization.coded import CodedPayload, Codes
+from proto_schema.external.payload import CHUNK, Payload, pieces, whole
+from proto_schema.quantization.codes.coded import CodedPayload, Codes
 from purexport.weights.gguf.bits import Blocks, Floats, Parts
 from purexport.weights.gguf.types import GgufType
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proto_schema.onnx import TensorProto
-from proto_schema.records import dataclass
+from proto_schema.wire.records import dataclass
 from purexport.weights.gguf import blocks, grids
 from purexport.weights.gguf.bits import Blocks, Floats, Parts
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from proto_schema.payload import FileRange, LazyPayload, Payload
-from proto_schema.records import dataclass
+from proto_schema.external.payload import FileRange, LazyPayload, Payload
+from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of

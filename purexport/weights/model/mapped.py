@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.payload import FileRange, MemoryPayload, byte_view, chunks, opened
+from proto_schema.external.payload import FileRange, MemoryPayload, byte_view, chunks, opened
 from purexport import dtypes
 from purexport.errors import UnsupportedDtypeError
 from purexport.graph.origins import Origins

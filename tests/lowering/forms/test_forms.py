@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 import purexport
-from proto_schema import operators, runtimes
+from proto_schema import operators
+from proto_schema.operators import runtimes
 from purexport.lowering.core.running import FORMS
 from purexport.lowering.rules import registered
 from tests.harness import Row, boolean, f64, i32, i64, u8, values

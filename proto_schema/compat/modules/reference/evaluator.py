@@ -17,9 +17,9 @@ from proto_schema.compat.messages import mannered, plain
 from proto_schema.compat.modules.model_container import ModelContainer
 from proto_schema.compat.modules.reference.op_run import OpRunExpand
 from proto_schema.compat.modules.reference.shape_annotation_checker import SymbolBindings, check_value_against_type
-from proto_schema.dtypes import dtype_of
 from proto_schema.onnx import ModelProto, TensorProto, TypeProto
-from proto_schema.tensors import from_array
+from proto_schema.tensors.arrays import from_array
+from proto_schema.tensors.dtypes import dtype_of
 
 __all__ = ["ReferenceEvaluator"]
 
@@ -102,7 +102,7 @@ class ReferenceEvaluator(_ours.ReferenceEvaluator):  # type: ignore[misc]
 
 
 def _ours_value(attribute: Any) -> Any:
-    from proto_schema.attributes import get_attribute_value
+    from proto_schema.tensors.attributes import get_attribute_value
 
     return get_attribute_value(attribute)
 
@@ -144,7 +144,7 @@ def _checked(declared: Mapping[str, TypeProto | None], feed: Mapping[str, Any], 
 
 def _inlined(container: ModelContainer) -> ModelProto:
     """The container's model with its arrays as tensors; their memory is shared."""
-    from proto_schema.datafiles import with_data
+    from proto_schema.external.datafiles import with_data
     from proto_schema.external_data_helper import ExternalDataInfo, all_tensors, uses_external_data
 
     model: ModelProto = plain(container.model_proto)

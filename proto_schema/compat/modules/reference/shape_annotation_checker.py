@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from proto_schema.compat.arrays import array_type
-from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import TensorProto
+from proto_schema.tensors.dtypes import DTYPES
 
 __all__ = ["ShapeAnnotationError", "SymbolBindings", "check_shape", "check_value_against_type"]
 

@@ -1,0 +1,1 @@
+"""Changes of the operators of networks' layers between opsets."""

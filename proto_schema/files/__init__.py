@@ -1,0 +1,1 @@
+"""Models and files: load and save, in steps that lose nothing."""

@@ -1,0 +1,1 @@
+"""Rows of inference: layers of networks, and themes with an arithmetic of their own."""

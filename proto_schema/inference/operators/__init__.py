@@ -1,0 +1,1 @@
+"""Rows of inference: elements, places, control of what runs."""

@@ -1,0 +1,1 @@
+"""Codes, scales and zero points of weights: the numbers, and payloads of them."""

@@ -1,0 +1,1 @@
+"""Tensors: arrays and the bytes of messages, data types, and the numbers of small floats."""
