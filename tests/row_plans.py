@@ -50,7 +50,16 @@ SAMPLED = 2  # opsets of programs and scripts in the full tier
 # rows that reach a rule by a route that is neither a trace nor the one in turn
 REACHING = frozenset(
     (
-        *("rsub-tensor", "scalar-synonyms", "eq-tensor", "special-1", "cat-synonyms", "power-1", "same-3d-no-batch"),
+        *(
+            "isinf-half",
+            "rsub-tensor",
+            "scalar-synonyms",
+            "eq-tensor",
+            "special-1",
+            "cat-synonyms",
+            "power-1",
+            "same-3d-no-batch",
+        ),
         *("dropout-plain", "split-sizes", "moveaxis-several", "unsafe-split", "unsafe-split-with-sizes"),
         *("subtract-scalar", "multiply-scalar", "divide-scalar", "divide-scalar-mode", "true-divide-scalar"),
         *("divide-floor-int64", "special-log1p", "special-expm1", "not_equal-number", "less-number", "greater-number"),

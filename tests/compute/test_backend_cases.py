@@ -31,7 +31,6 @@ def test_case(case: cases.Case) -> None:
     cases.run(case)
 
 
-@pytest.mark.full
 def test_every_case() -> None:
     found, known = [], every()
     folded = 0

@@ -103,13 +103,11 @@ def fits(form: tuple[Any, ...], data: Any) -> bool:
     return all(isinstance(size, str) or size == there for size, there in zip(form[2], shape, strict=True))
 
 
-@pytest.mark.full
 def test_there_are_enough() -> None:
     assert len(cases()) >= 1884
     assert len(SHIPPED) >= 80
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_node_cases(chunk: int) -> None:
     wrong = []

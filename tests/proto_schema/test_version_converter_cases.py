@@ -49,7 +49,6 @@ def verdicts(cases: list[Any], targets: Any) -> tuple[Counter[str], list[str]]:
     return count, wrong
 
 
-@pytest.mark.full
 def test_a_sample_of_the_cases() -> None:
     count, wrong = verdicts(sampled(), SAMPLED)
     assert not wrong, "\n".join(wrong)
