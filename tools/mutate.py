@@ -1,7 +1,7 @@
 """Mutation testing: change the code in one small place, and see whether a test notices.
 
     python -m tools.mutate all --count 600 --seed 7 --jobs 2 --log mutants.jsonl
-    python -m tools.mutate codec --at proto_schema/wire.py:84      # every change of one line
+    python -m tools.mutate codec --at proto_schema/wire/__init__.py:84      # every change of one line
     python -m tools.mutate all --count 600 --seed 7 --log before.jsonl --tree ../older
     python -m tools.mutate report --log mutants.jsonl --beside before.jsonl
     python -m tools.mutate planted --jobs 2                        # the faults of tools/planted.py

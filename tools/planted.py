@@ -208,14 +208,14 @@ FAULTS = [
     # proto_schema: bytes
     _fault(
         "a varint that ends one byte early",
-        "proto_schema/wire.py",
+        "proto_schema/wire/__init__.py",
         "    while value > 127:",
         "    while value > 255:",
         "proto_schema/test_wire.py",
     ),
     _fault(
         "a sign that is lost",
-        "proto_schema/wire.py",
+        "proto_schema/wire/__init__.py",
         "return value - (1 << bits) if value >> (bits - 1) else value",
         "return value",
         "proto_schema/test_wire.py",
@@ -256,14 +256,14 @@ FAULTS = [
     ),
     _fault(
         "external data past the end of its file",
-        "proto_schema/external.py",
+        "proto_schema/external/__init__.py",
         "if entry.offset > size or stop > size:",
         "if entry.offset > size:",
         "proto_schema/test_external.py",
     ),
     _fault(
         "external data outside of the folder",
-        "proto_schema/external.py",
+        "proto_schema/external/__init__.py",
         'return "leaves the model\'s folder" if ".." in location.split("/") else ""',
         'return ""',
         "proto_schema/test_external.py",

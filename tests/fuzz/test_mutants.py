@@ -206,7 +206,7 @@ def test_places_that_tests_come_to() -> None:
 
 def test_what_runs_for_a_change_that_tests_come_to(tmp_path: Path) -> None:
     """What noticed others before, then one of each file in turn, the fast ones first, up to so many seconds."""
-    mutant = Mutant("codec", "proto_schema/wire.py", found_changes("x = 1")[0])
+    mutant = Mutant("codec", "proto_schema/wire/__init__.py", found_changes("x = 1")[0])
     took = {"a.py::1": 2.0, "a.py::2": 1.0, "b.py::1": 3.0, "b.py::2": 12.0, "b.py::3": 20.0}
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "tiers.py").touch()
