@@ -261,7 +261,7 @@ def test_refusals(tmp_path: Path) -> None:
     ):
         purexport.language_model(narrow, out, "onnxruntime", cache="static", max_length=ROOM)
     several = transformers.T5Config(vocab_size=99, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    with pytest.raises(ExportError, match="no decoder of keys and values only, and cache='static' is for these"):
+    with pytest.raises(ExportError, match="not a decoder of keys and values only, and cache='static' is for these"):
         purexport.language_model(transformers.T5ForConditionalGeneration(several), out, cache="static", max_length=ROOM)
     assert not out.exists()
 

@@ -157,7 +157,7 @@ REFUSED: list[tuple[dict[str, Any], list[str], str]] = [
     ({}, ["--task", "image-classification"], "it has some for .*text-classification.* \\[no-task\\]"),
     ({}, ["--task", "text-clasification"], "did you mean 'text-classification'"),
     ({}, ["--task", "text-generation"], "`purexport llm`"),
-    ({"architectures": ["BertForNextSentencePrediction"]}, [], "say what the file is for with --task .*\\[no-task\\]"),
+    ({"architectures": ["BertForNextSentencePrediction"]}, [], "give the task with --task .*\\[no-task\\]"),
     ({"architectures": ["BertLMHeadModel"]}, [], "`purexport llm` .*\\[generates-text\\]"),
     ({"architectures": ["NoSuchModel"]}, [], "'NoSuchModel', which is not a model of transformers"),
     ({"model_type": "evil", "auto_map": {"AutoConfig": "evil.EC"}}, [], "is not run.*\\[runs-code\\]"),
