@@ -174,12 +174,17 @@ def canonical(domain: str) -> str:
 
 
 @cache
-def _data() -> dict[str, Any]:
-    text = pkgutil.get_data("proto_schema", "data/operators.json")  # through the loader: works from a zip as well
+def packaged(name: str) -> dict[str, Any]:
+    """The content of a JSON file of the folder `data`.  Raises FileNotFoundError if the package lacks it."""
+    text = pkgutil.get_data("proto_schema", f"data/{name}")  # through the loader: works from a zip as well
     if text is None:
-        raise FileNotFoundError("proto_schema/data/operators.json is missing; reinstall the package")
+        raise FileNotFoundError(f"proto_schema/data/{name} is missing; reinstall the package")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
+
+
+def _data() -> dict[str, Any]:
+    return packaged("operators.json")
 
 
 @cache

@@ -9,12 +9,10 @@ the runtime inserts casts there (`InsertCastTransformer`).
 
 from __future__ import annotations
 
-import json
-import pkgutil
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
+from proto_schema.operators import packaged
 from proto_schema.wire.records import dataclass
 
 __all__ = ["Release", "newest", "release", "releases"]
@@ -96,10 +94,5 @@ def _taken(code: int, codes: list[int]) -> bool:
     return code in codes or (code == FLOAT16 and FLOAT in codes)
 
 
-@cache
 def _data() -> dict[str, Any]:
-    text = pkgutil.get_data("proto_schema", "data/kernels.json")  # through the loader: works from a zip as well
-    if text is None:
-        raise FileNotFoundError("proto_schema/data/kernels.json is missing; reinstall the package")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+    return packaged("kernels.json")

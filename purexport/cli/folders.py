@@ -1,4 +1,4 @@
-"""What the verbs that turn a folder of transformers into one for a runtime share: `llm` and `hf`."""
+"""What the verbs that turn a folder into one for a runtime share: `llm`, `hf` and `pipeline`."""
 
 from __future__ import annotations
 

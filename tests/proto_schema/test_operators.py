@@ -204,4 +204,4 @@ def test_the_data_loads_from_a_zip(tmp_path: Path) -> None:
 def test_a_package_without_its_data_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pkgutil.get_data", lambda package, resource: None)
     with pytest.raises(FileNotFoundError, match=re.escape("data/operators.json is missing; reinstall the package")):
-        operators._data.__wrapped__()
+        operators.packaged.__wrapped__("operators.json")
