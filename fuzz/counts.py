@@ -38,7 +38,7 @@ class Counts(TypedDict):
 
 
 def goal_of(name: str) -> int:
-    """How many executions (steps, of `folders` and `meaning`) a harness is to reach."""
+    """How many executions (steps of `folders`, graphs of `meaning`) a harness is to reach."""
     return GOALS.get(name, GOAL)
 
 

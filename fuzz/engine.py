@@ -28,13 +28,13 @@ class Session:
     coverage: str = ""  # what a guided run has reached
     findings: dict[str, bytes] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
-    _steps_before: int = field(init=False)
+    _done_before: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._steps_before = self._steps()
+        self._done_before = self._done()
 
-    def _steps(self) -> int:
-        return 0 if self.harness.steps is None else self.harness.steps()
+    def _done(self) -> int:
+        return 0 if self.harness.done is None else self.harness.done()
 
     @property
     def taken(self) -> float:
@@ -43,8 +43,8 @@ class Session:
 
     @property
     def counted(self) -> int:
-        """Executions; steps, where the harness counts those."""
-        return self.executions if self.harness.steps is None else self._steps() - self._steps_before
+        """How many of the harness's unit were done."""
+        return self.executions if self.harness.done is None else self._done() - self._done_before
 
     @property
     def over(self) -> bool:
@@ -72,9 +72,9 @@ class Session:
 
     def summary(self) -> str:
         """One line: executions, their rate, coverage where it is known, findings."""
-        taken, what = self.taken, "steps" if self.harness.steps else "executions"
+        taken = self.taken
         rate = self.counted / taken if taken else 0.0
-        said = [f"{self.counted} {what}", f"{rate:.0f}/s", self.coverage, f"{len(self.findings)} findings"]
+        said = [f"{self.counted} {self.harness.unit}", f"{rate:.0f}/s", self.coverage, f"{len(self.findings)} findings"]
         return f"{self.harness.name}: {', '.join(filter(None, said))}"
 
 
@@ -106,7 +106,7 @@ def smaller(harness: Harness, data: bytes, broken: str) -> bytes:
 
 
 def plain(session: Session, seed: int) -> None:
-    """Mutates the seeds, and what behaved in a new way. The same seed gives the same inputs."""
+    """Mutates the seeds, and what behaved in a new way, or draws inputs. The same seed gives the same inputs."""
     harness = session.harness
     rng = Random(seed)
     kept = harness.seeds()
@@ -115,6 +115,8 @@ def plain(session: Session, seed: int) -> None:
         if session.over:
             return
         words.add(session.execute(data))
+    while harness.drawn is not None and not session.over:
+        session.execute(harness.drawn(rng))
     while not session.over:
         data = mutated(rng.choice(kept), rng.choice(kept), rng, harness.longest, harness.head)
         word = session.execute(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import proto_schema as ps
@@ -20,8 +21,9 @@ class Violation(AssertionError):  # noqa: N818 -- it is the finding, not an erro
 class Harness:
     """One invariant. `check` returns a short word for what the input did, which the plain engine explores by.
 
-    `told`: the steps of an input as lines, where it has steps; `steps`: how many this process has done, which are
-    counted then instead of inputs.
+    `told`: the steps of an input as lines, where it has steps; `done`: how many of its `unit` this process has done,
+    which are counted then instead of inputs; `drawn`: a fresh input, where a change to an old one would often be the
+    same thing again.
     """
 
     name: str
@@ -33,7 +35,9 @@ class Harness:
     head: int = 0  # bytes before the encoding, which are choices: the encoding is mutated as one
     timed: bool = False  # it measures time, which instrumentation would distort: always the plain engine
     told: Callable[[bytes], list[str]] | None = None
-    steps: Callable[[], int] | None = None
+    done: Callable[[], int] | None = None
+    unit: str = "executions"
+    drawn: Callable[[Random], bytes] | None = None
 
 
 def _classes() -> tuple[type[Message], ...]:

@@ -24,7 +24,7 @@ def table(found: counts.Counts) -> str:
     ]
     for name in sorted(found["present"].keys() | {name for name in found["earlier"] if "," not in name}):
         row = found["present"].get(name)
-        what = " steps" if name in ("folders", "meaning") else ""
+        what = {"folders": " steps", "meaning": " graphs"}.get(name, "")
         now = row["executions"] if row else 0
         cells = [f"`{name}`", f"{counts.total(found, name):,}{what}", f"{now:,}", f"{counts.goal_of(name):,}"]
         if row is None:

@@ -191,5 +191,6 @@ HARNESS = Harness(
     seeds,
     longest=HEAD + LONGEST * RECORD,
     told=told,
-    steps=steps_done,
+    done=steps_done,
+    unit="steps",
 )
