@@ -325,7 +325,6 @@ def plant(name: str) -> None:
                 "budget",
                 "tensors.npy",
                 "sizes.size",
-                "sizes.text",
                 "inference.site",
                 "inference.walk",
                 "compute.texts.regex",
@@ -337,7 +336,6 @@ def plant(name: str) -> None:
         modules["sizes.size"].HIGHEST = 2**80
     elif name == "digits":
         modules["inference.site"].FURTHEST = modules["sizes.size"].LARGEST = math.inf
-        modules["sizes.text"].LARGEST = math.inf
     elif name == "inference":
         modules["inference.walk"].Walk.affords = lambda *_: True
     elif name == "folding":

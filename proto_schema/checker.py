@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
+from proto_schema.checking import checksums, graphs, models, tensors, types
 from proto_schema.checking.context import Context, NameScope, SchemaSource
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
@@ -131,13 +131,13 @@ def check_function(function: FunctionProto, ctx: CheckerContext | None = None) -
 def check_node(node: NodeProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:
     """The rules for a node, but for those about other nodes. Raises CheckError."""
     _expect(node, NodeProto)
-    _reported(nodes.check_node, node, ctx.as_context(in_function=True), NameScope())
+    _reported(graphs.check_node, node, ctx.as_context(in_function=True), NameScope())
 
 
 def check_attribute(attr: AttributeProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:
     """The rules for an attribute, but for its operator's. Raises CheckError."""
     _expect(attr, AttributeProto)
-    _reported(nodes.check_attribute, attr, ctx.as_context(in_function=True), NameScope())
+    _reported(graphs.check_attribute, attr, ctx.as_context(in_function=True), NameScope())
 
 
 def check_value_info(value_info: ValueInfoProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:

@@ -95,10 +95,6 @@ CIRCLES = {
     "proto_schema.wire.interpret proto_schema.wire.scalars": (
         "a message generates its codec on first use, and the codec reads messages inside messages"
     ),
-    "proto_schema.checking.graphs proto_schema.checking.nodes": "a node's attributes hold graphs, which hold nodes",
-    "proto_schema.sizes.size proto_schema.sizes.text": "a size has a text, and a text is read as sizes",
-    "purexport.fx.higher_order purexport.fx.reader": "operands of a node are programs, which hold nodes",
-    "purexport.functionalize.blocks purexport.functionalize.graph": "calls hold blocks, which hold calls",
 }
 
 

@@ -373,6 +373,10 @@ def _function(choices: Choices, opset: int, number: int, others: list[Function])
     alpha = body.add("LeakyRelu", [body.pick(FLOATS)], refer={"alpha": "alpha"}, alpha=0.5)
     if alpha is None or not all(_same(node, own, opset) for node in body.nodes):
         return None
+    if not all(
+        _same(node, _opset(function), own) for function in _called(body.nodes, others) for node in function.node
+    ):
+        return None
     overloaded = bool(others and opset >= 21 and choices.below(2))
     proto = ps.FunctionProto(
         name=others[-1].proto.name if overloaded else f"F{number}",
@@ -385,6 +389,24 @@ def _function(choices: Choices, opset: int, number: int, others: list[Function])
         attribute_proto=[ps.helper.make_attribute("alpha", 0.5)],
     )
     return Function(proto, alpha.exact)
+
+
+def _opset(function: ps.FunctionProto) -> int:
+    return next(item.version or 0 for item in function.opset_import if not item.domain)
+
+
+def _called(nodes: list[ps.NodeProto], others: list[Function]) -> list[ps.FunctionProto]:
+    """The functions that nodes call, and those that these call: with any overload of a name."""
+    found = []
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(inner for graph in bodies(node) for inner in graph.node)
+        for other in others if node.domain == DOMAIN else ():
+            if other.proto.name == node.op_type and other.proto not in found:
+                found.append(other.proto)
+                waiting.extend(other.proto.node)
+    return found
 
 
 def _same(node: ps.NodeProto, one: int, other: int) -> bool:

@@ -1,23 +1,36 @@
-"""Graphs and functions: names, single assignment, topological order, scopes.
+"""Graphs, their nodes with the attributes, and functions: names, single assignment, topological order, scopes.
 
 As in the official checker a subgraph's inputs and initializers may hide outer names, a node's outputs may not.
-Stricter than it: an element type must be a known one, and a function's outputs must be made in it.
+Stricter than it: an element type must be a known one, a function's outputs must be made in it, and a reference to a
+function's attribute is refused outside a function and beside a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 
 from proto_schema.checking.context import Context, NameScope, imported
-from proto_schema.checking.nodes import check_node
+from proto_schema.checking.nodes import EXPERIMENTAL, check_definition, title
 from proto_schema.checking.place import Problem, inside, require, require_text
 from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
 from proto_schema.graphs.calls import domain_of
-from proto_schema.onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from proto_schema.onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 from proto_schema.operators import schema
+from proto_schema.tensors.attributes import FIELD_OF_TYPE
 
 _CODES = TensorProto.DataType._value2member_map_
+_Type = AttributeProto.AttributeType
+_value_fields = attrgetter(*FIELD_OF_TYPE.values())
 
 
 # -- value infos -------------------------------------------------------------------------------------------------------
@@ -143,6 +156,81 @@ def _undefined(name: str, nodes: list[NodeProto], place: int) -> str:
     if maker == place:
         return f"{name!r} is an output of the same node"
     return f"{name!r} is made only later, by node[{maker}]; nodes must be in topological order"
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+def check_attribute(attribute: AttributeProto, context: Context, scope: NameScope) -> None:
+    """A name, a type, at most one value, in the field of that type; what the value holds."""
+    require_text(attribute, "name")
+    if context.ir_version >= 2:
+        require(attribute, "type")
+    _check_value_field(attribute)
+    if attribute.ref_attr_name is not None and not context.in_function:
+        raise Problem("refers to an attribute of a function, but is not in one", "ref_attr_name")
+    _check_inner(attribute, context, scope)
+
+
+def _check_value_field(attribute: AttributeProto) -> None:
+    values = zip(FIELD_OF_TYPE, _value_fields(attribute), strict=True)
+    used = [code for code, value in values if value is not None and value != []]
+    for code in used:
+        if attribute.type is not None and attribute.type != code:
+            field = FIELD_OF_TYPE[code]
+            raise Problem(
+                f"is of type {_Type(attribute.type).name}, but holds a value of type {_Type(code).name}", field
+            )
+    if len(used) > 1:
+        raise Problem(f"holds more than one value: {', '.join(FIELD_OF_TYPE[code] for code in used)}")
+    if used and attribute.ref_attr_name is not None:
+        raise Problem(f"has a value, although it refers to the function's attribute {attribute.ref_attr_name!r}")
+
+
+def _check_inner(attribute: AttributeProto, context: Context, scope: NameScope) -> None:
+    if attribute.t is not None:
+        with inside("t"):
+            check_tensor(attribute.t)
+    if attribute.sparse_tensor is not None:
+        with inside("sparse_tensor"):
+            check_sparse_tensor(attribute.sparse_tensor)
+    for place, tensor in enumerate(attribute.tensors):
+        with inside("tensors", place):
+            check_tensor(tensor)
+    for place, sparse in enumerate(attribute.sparse_tensors):
+        with inside("sparse_tensors", place):
+            check_sparse_tensor(sparse)
+    if attribute.g is None and not attribute.graphs:
+        return
+    inner = replace(context, main_graph=False)
+    if attribute.g is not None:
+        with inside("g"):
+            check_graph(attribute.g, inner, scope)
+    for place, graph in enumerate(attribute.graphs):
+        with inside("graphs", place):
+            check_graph(graph, inner, scope)
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def check_node(node: NodeProto, context: Context, scope: NameScope) -> None:
+    """The node by itself, its attributes, and what its operator's schema, or the function it calls, says."""
+    require_text(node, "op_type")
+    if not node.input and not node.output:
+        raise Problem(f"{title(node)} has neither inputs nor outputs")
+    domain = domain_of(node.domain)
+    if domain not in context.opsets:
+        raise Problem(f"no opset of the domain {domain!r} is imported; add one to opset_import", "domain")
+    seen: set[str | None] = set()
+    for place, attribute in enumerate(node.attribute):
+        with inside("attribute", attribute.name or place):
+            if attribute.name in seen:
+                raise Problem("appears more than once")
+            seen.add(attribute.name)
+            check_attribute(attribute, context, scope)
+    if not (domain == "" and node.op_type in EXPERIMENTAL):
+        check_definition(node, domain, context)
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------

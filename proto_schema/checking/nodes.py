@@ -1,20 +1,17 @@
-"""Attributes and nodes: well-formed in themselves, and as the operator's schema at the model's opset says.
+"""A node beside its definition: the operator's schema at the model's opset, or the function that it calls.
 
-Stricter than the official checker: a reference to a function's attribute is refused outside a function and beside a
-value, and a call of a model-local function must not pass more inputs, outputs or attributes than the function has.
+Stricter than the official checker: a call of a model-local function must not pass more inputs, outputs or attributes
+than the function has.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from difflib import get_close_matches
-from operator import attrgetter
 
 from proto_schema import operators
-from proto_schema.checking.context import Context, NameScope
-from proto_schema.checking.place import Problem, inside, require, require_text
-from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
-from proto_schema.graphs.calls import callee, domain_of
+from proto_schema.checking.context import Context
+from proto_schema.checking.place import Problem, inside, require
+from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
 from proto_schema.operators import Formal, OpSchema
 from proto_schema.tensors.attributes import FIELD_OF_TYPE
@@ -52,88 +49,11 @@ OUTPUT_COUNTS = {
 ANY_ATTRIBUTES = frozenset([("LayerNormalization", 17)])
 
 _Type = AttributeProto.AttributeType
-_value_fields = attrgetter(*FIELD_OF_TYPE.values())
 _SINGLE_MESSAGES = (_Type.TENSOR, _Type.SPARSE_TENSOR, _Type.GRAPH, _Type.TYPE_PROTO)
 
 
-# -- attributes --------------------------------------------------------------------------------------------------------
-
-
-def check_attribute(attribute: AttributeProto, context: Context, scope: NameScope) -> None:
-    """A name, a type, at most one value, in the field of that type; what the value holds."""
-    require_text(attribute, "name")
-    if context.ir_version >= 2:
-        require(attribute, "type")
-    _check_value_field(attribute)
-    if attribute.ref_attr_name is not None and not context.in_function:
-        raise Problem("refers to an attribute of a function, but is not in one", "ref_attr_name")
-    _check_inner(attribute, context, scope)
-
-
-def _check_value_field(attribute: AttributeProto) -> None:
-    values = zip(FIELD_OF_TYPE, _value_fields(attribute), strict=True)
-    used = [code for code, value in values if value is not None and value != []]
-    for code in used:
-        if attribute.type is not None and attribute.type != code:
-            field = FIELD_OF_TYPE[code]
-            raise Problem(
-                f"is of type {_Type(attribute.type).name}, but holds a value of type {_Type(code).name}", field
-            )
-    if len(used) > 1:
-        raise Problem(f"holds more than one value: {', '.join(FIELD_OF_TYPE[code] for code in used)}")
-    if used and attribute.ref_attr_name is not None:
-        raise Problem(f"has a value, although it refers to the function's attribute {attribute.ref_attr_name!r}")
-
-
-def _check_inner(attribute: AttributeProto, context: Context, scope: NameScope) -> None:
-    from proto_schema.checking.graphs import check_graph  # graphs hold nodes hold attributes hold graphs
-
-    if attribute.t is not None:
-        with inside("t"):
-            check_tensor(attribute.t)
-    if attribute.sparse_tensor is not None:
-        with inside("sparse_tensor"):
-            check_sparse_tensor(attribute.sparse_tensor)
-    for place, tensor in enumerate(attribute.tensors):
-        with inside("tensors", place):
-            check_tensor(tensor)
-    for place, sparse in enumerate(attribute.sparse_tensors):
-        with inside("sparse_tensors", place):
-            check_sparse_tensor(sparse)
-    if attribute.g is None and not attribute.graphs:
-        return
-    inner = replace(context, main_graph=False)
-    if attribute.g is not None:
-        with inside("g"):
-            check_graph(attribute.g, inner, scope)
-    for place, graph in enumerate(attribute.graphs):
-        with inside("graphs", place):
-            check_graph(graph, inner, scope)
-
-
-# -- nodes -------------------------------------------------------------------------------------------------------------
-
-
-def check_node(node: NodeProto, context: Context, scope: NameScope) -> None:
-    """The node by itself, its attributes, and what its operator's schema, or the function it calls, says."""
-    require_text(node, "op_type")
-    if not node.input and not node.output:
-        raise Problem(f"{_title(node)} has neither inputs nor outputs")
-    domain = domain_of(node.domain)
-    if domain not in context.opsets:
-        raise Problem(f"no opset of the domain {domain!r} is imported; add one to opset_import", "domain")
-    seen: set[str | None] = set()
-    for place, attribute in enumerate(node.attribute):
-        with inside("attribute", attribute.name or place):
-            if attribute.name in seen:
-                raise Problem("appears more than once")
-            seen.add(attribute.name)
-            check_attribute(attribute, context, scope)
-    if not (domain == "" and node.op_type in EXPERIMENTAL):
-        _check_against_definition(node, domain, context)
-
-
-def _check_against_definition(node: NodeProto, domain: str, context: Context) -> None:
+def check_definition(node: NodeProto, domain: str, context: Context) -> None:
+    """What the operator's schema says, or the function that the node calls."""
     opset = context.opsets[domain]
     schema = operators.schema(node.op_type or "", opset, domain)
     if schema is None and context.registry is not None:
@@ -160,7 +80,7 @@ def _unknown_operator(op_type: str, opset: int, domain: str) -> str:
 
 
 def _check_schema(node: NodeProto, schema: OpSchema) -> None:
-    what = f"{_title(node)} (as of opset {schema.since_version})"
+    what = f"{title(node)} (as of opset {schema.since_version})"
     _check_count(what, "inputs", len(node.input), schema.min_input, schema.max_input)
     _check_count(what, "outputs", len(node.output), schema.min_output, schema.max_output)
     allowed = OUTPUT_COUNTS.get((schema.name, schema.since_version)) if schema.domain == "" else None
@@ -233,5 +153,6 @@ def _check_call(node: NodeProto, function: FunctionProto, known: frozenset[str |
             raise Problem(f"is required by the function {function.name}, but absent", "attribute", name)
 
 
-def _title(node: NodeProto) -> str:
+def title(node: NodeProto) -> str:
+    """The operator, and the name of the node where it has one."""
     return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema.checking.context import Context, NameScope
-from proto_schema.checking.nodes import check_node
+from proto_schema.checking.graphs import check_node
 from proto_schema.checking.place import Problem
 from proto_schema.inference.walk import Walk
 from proto_schema.onnx import (

@@ -2,7 +2,6 @@
 
 from proto_schema.sizes.equations import ContradictionError, Equations
 from proto_schema.sizes.evaluation import evaluated
-from proto_schema.sizes.size import Dim, Size, maximum, minimum, symbol
-from proto_schema.sizes.text import parse
+from proto_schema.sizes.size import Dim, Size, maximum, minimum, parse, symbol
 
 __all__ = ["ContradictionError", "Dim", "Equations", "Size", "evaluated", "maximum", "minimum", "parse", "symbol"]

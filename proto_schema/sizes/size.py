@@ -28,11 +28,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
-from proto_schema.sizes import products, ranges
+from proto_schema.sizes import products, ranges, text
 from proto_schema.sizes.atoms import LONGEST, Atom, Greatest, Least, Quotient, Terms, degree
 from proto_schema.sizes.atoms import terms_of as _terms
 from proto_schema.sizes.ranges import Span
 from proto_schema.sizes.symbols import Symbol
+from proto_schema.sizes.text import Arithmetic
 
 MOST_TERMS = 64
 """Products in a sum, about: without a limit 40 factors `a + 1` would be 2**40 products."""
@@ -81,11 +82,9 @@ class Size:
 
     def __str__(self) -> str:
         if self._text is None:
-            from proto_schema.sizes.text import written
-
             weights: Iterable[int] = (atom.weight for product in self.terms for atom in product)
             long = sum(weights) > LONGEST
-            self._text = f"size_{products.hashed(products.content(self.terms))[:16]}" if long else written(self)
+            self._text = f"size_{products.hashed(products.content(self.terms))[:16]}" if long else text.written(self)
         return self._text
 
     def __repr__(self) -> str:
@@ -98,9 +97,7 @@ class Size:
 
     @staticmethod
     def parse(text: str, names: Iterable[str] | None = None) -> Dim:
-        """The size that a text says, such as `"2*batch"`; see `proto_schema.sizes.text.parse`."""
-        from proto_schema.sizes.text import parse
-
+        """The size that a text says, such as `"2*batch"`; see `proto_schema.sizes.parse`."""
         return parse(text, names)
 
     # -- arithmetic
@@ -493,3 +490,17 @@ def _flat(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Iterable[
         rest = item - count * _atom(atom)
         for inner in atom.items:
             yield from _flat(kind, [rest + count * inner])
+
+
+# -- text
+
+_ARITHMETIC = Arithmetic(symbol, minimum, maximum, LARGEST)
+
+
+def parse(said: str, names: Iterable[str] | None = None) -> Dim:
+    """The size that a text says: a number, an expression, or one symbol whose name is the whole text.
+
+    With `names`, a text is an expression only if all names in it are among these; otherwise it is one symbol.
+    """
+    found: Dim = text.read(said, None if names is None else frozenset(names), _ARITHMETIC)
+    return found

@@ -4,17 +4,17 @@ A size that is one symbol is written as its name, whatever characters that has. 
 identifier is quoted: `2*'batch-size'`.  Expressions are written in Python's syntax, `a % n` for `a - n*(a//n)`.
 
 `parse` reads that, and what torch writes (`Max(a, b)`, `Mod(a, 2)`, `FloorDiv(a, 2)`, `floor(a/2)`, `a**2`).  A text
-that is not such an expression is a name.
+that is not such an expression is a name.  `Size` uses this module, which knows what it makes by `Arithmetic` alone.
 """
 
 from __future__ import annotations
 
 import ast
 import keyword
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from proto_schema.sizes.atoms import Atom, Product, Quotient
-from proto_schema.sizes.size import LARGEST, Dim, Size, maximum, minimum, symbol
+from proto_schema.sizes.atoms import Atom, Part, Product, Quotient, Terms
 from proto_schema.sizes.symbols import Symbol
 
 _CHOICES = {"Least": "min", "Greatest": "max"}
@@ -26,10 +26,10 @@ _HIGHEST = 16  # a power
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def written(size: Size) -> str:
+def written(size: Part) -> str:
     """The text of a size."""
     if size.name is not None:
-        return size.name
+        return str(size.name)
     text = ""
     for count, body, wrapped in _parts(size):
         number = str(abs(count))
@@ -40,17 +40,13 @@ def written(size: Size) -> str:
     return text
 
 
-def _parts(size: Size) -> list[tuple[int, str, bool]]:
+def _parts(size: Part) -> list[tuple[int, str, bool]]:
     """The parts of a sum, the constant last: coefficient, text, and whether this is one quotient or remainder."""
-    terms = dict(size.terms)
+    terms: Terms = dict(size.terms)
     found: list[tuple[int, str, bool]] = []
     for product, count in size.terms.items():
         atom = product[0] if len(product) == 1 else None
-        if (
-            not isinstance(atom, Quotient)
-            or not isinstance(atom.denominator, int)
-            or not isinstance(atom.numerator, Size)
-        ):
+        if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int) or isinstance(atom.numerator, int):
             continue
         times, rest = divmod(-count, atom.denominator)
         inner = atom.numerator.terms
@@ -87,12 +83,12 @@ def _name(name: str) -> str:
     return name if plain else repr(name)
 
 
-def _whole(size: Dim) -> str:
+def _whole(size: Part) -> str:
     """A size as an expression: also a lone name is quoted where it must be."""
-    return _name(size.name) if isinstance(size, Size) and size.name is not None else str(size)
+    return str(size) if isinstance(size, int) or size.name is None else _name(size.name)
 
 
-def _operand(size: Dim) -> str:
+def _operand(size: Part) -> str:
     """A size beside `//` or `%`."""
     text = _whole(size)
     return text if isinstance(size, int) or size.name is not None else f"({text})"
@@ -101,87 +97,91 @@ def _operand(size: Dim) -> str:
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-def parse(text: str, names: Iterable[str] | None = None) -> Dim:
-    """The size that `text` says: a number, an expression, or one symbol whose name is the whole text.
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a reader makes: a symbol, and the functions `min` and `max` of sizes; no number lies past `largest`."""
 
-    With `names`, a text is an expression only if all names in it are among these; otherwise it is one symbol.
-    """
-    known = None if names is None else frozenset(names)
-    if known is not None and text in known:
-        return symbol(text)
-    if len(text) > _LONGEST:
-        return symbol(text)
+    symbol: Callable[[str], Part]
+    minimum: Callable[..., Part]
+    maximum: Callable[..., Part]
+    largest: int
+
+
+def read(text: str, names: frozenset[str] | None, by: Arithmetic) -> Part:
+    """What `Size.parse` documents."""
+    if (names is not None and text in names) or len(text) > _LONGEST:
+        return by.symbol(text)
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body, known, 0)
+        return _SizeReader(names, by).value(ast.parse(text.strip(), mode="eval").body, 0)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return symbol(text)
+        return by.symbol(text)
 
 
-def _value(tree: ast.AST, known: frozenset[str] | None, depth: int) -> Dim:
-    """Raises ValueError for what is no expression of sizes."""
-    if depth > _DEEPEST:
-        raise ValueError("nested too deeply")
-    if isinstance(tree, ast.Constant) and type(tree.value) in (int, str):
-        return tree.value if isinstance(tree.value, int) else _symbol(str(tree.value), known)
-    if isinstance(tree, ast.Name):
-        return _symbol(tree.id, known)
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return -_value(tree.operand, known, depth + 1)
-    if isinstance(tree, ast.BinOp):
-        if isinstance(tree.op, ast.Pow):
-            return _power(_value(tree.left, known, depth + 1), tree.right)
-        function = _OPERATORS.get(type(tree.op))
-        if function is not None:
-            return function(_value(tree.left, known, depth + 1), _value(tree.right, known, depth + 1))
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.keywords:
-        return _call(tree.func.id, tree.args, known, depth + 1)
-    raise ValueError("no expression of sizes")
+@dataclass(frozen=True)
+class _SizeReader:
+    names: frozenset[str] | None
+    by: Arithmetic
+
+    def value(self, tree: ast.AST, depth: int) -> Part:
+        """Raises ValueError for what is no expression of sizes."""
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        if isinstance(tree, ast.Constant) and type(tree.value) in (int, str):
+            return tree.value if isinstance(tree.value, int) else self._symbol(str(tree.value))
+        if isinstance(tree, ast.Name):
+            return self._symbol(tree.id)
+        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+            return -self.value(tree.operand, depth + 1)
+        if isinstance(tree, ast.BinOp):
+            if isinstance(tree.op, ast.Pow):
+                return self._power(self.value(tree.left, depth + 1), tree.right)
+            function = _OPERATORS.get(type(tree.op))
+            if function is not None:
+                return function(self.value(tree.left, depth + 1), self.value(tree.right, depth + 1))
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.keywords:
+            return self._call(tree.func.id, tree.args, depth + 1)
+        raise ValueError("no expression of sizes")
+
+    def _symbol(self, name: str) -> Part:
+        if self.names is not None and name not in self.names:
+            raise ValueError(f"{name!r} is not known")
+        return self.by.symbol(name)
+
+    def _power(self, base: Part, power: ast.AST) -> Part:
+        if not isinstance(power, ast.Constant) or type(power.value) is not int or not 0 <= power.value <= _HIGHEST:
+            raise ValueError("no power of a size")
+        result: Part = 1
+        for _ in range(power.value):
+            result = result * base
+            if isinstance(result, int) and abs(result) > self.by.largest:
+                raise ValueError("no size is that large")
+        return result
+
+    def _call(self, name: str, args: list[ast.expr], depth: int) -> Part:
+        inner = args[0] if len(args) == 1 else None
+        if name in ("floor", "ceil", "ceiling") and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Div):
+            above, below = (self.value(item, depth) for item in (inner.left, inner.right))
+            return above // below if name == "floor" else -(-above // below)
+        choices = {"min": self.by.minimum, "max": self.by.maximum}
+        function = choices.get(name.lower()) if name in _CHOOSING else _FUNCTIONS.get(name)
+        if function is None or not args or (name not in _CHOOSING and len(args) != 2):
+            raise ValueError("no function of sizes")
+        return function(*(self.value(item, depth) for item in args))
 
 
-def _symbol(name: str, known: frozenset[str] | None) -> Size:
-    if known is not None and name not in known:
-        raise ValueError(f"{name!r} is not known")
-    return symbol(name)
-
-
-def _power(base: Dim, power: ast.AST) -> Dim:
-    if not isinstance(power, ast.Constant) or type(power.value) is not int or not 0 <= power.value <= _HIGHEST:
-        raise ValueError("no power of a size")
-    result: Dim = 1
-    for _ in range(power.value):
-        result = result * base
-        if isinstance(result, int) and abs(result) > LARGEST:
-            raise ValueError("no size is that large")
-    return result
-
-
-def _call(name: str, args: list[ast.expr], known: frozenset[str] | None, depth: int) -> Dim:
-    inner = args[0] if len(args) == 1 else None
-    if name in ("floor", "ceil", "ceiling") and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Div):
-        above, below = (_value(item, known, depth) for item in (inner.left, inner.right))
-        return above // below if name == "floor" else -(-above // below)
-    function = _FUNCTIONS.get(name)
-    if function is None or not args or (name not in ("min", "max", "Min", "Max") and len(args) != 2):
-        raise ValueError("no function of sizes")
-    return function(*(_value(item, known, depth) for item in args))
-
-
-def _quotient_up(one: Dim, other: Dim) -> Dim:
+def _quotient_up(one: Part, other: Part) -> Part:
     return -(-one // other)
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+_CHOOSING = ("min", "max", "Min", "Max")
+_OPERATORS: dict[type[ast.operator], Callable[[Part, Part], Part]] = {
     ast.Add: lambda one, other: one + other,
     ast.Sub: lambda one, other: one - other,
     ast.Mult: lambda one, other: one * other,
     ast.FloorDiv: lambda one, other: one // other,
     ast.Mod: lambda one, other: one % other,
 }
-_FUNCTIONS: dict[str, Callable[..., Dim]] = {
-    "min": minimum,
-    "Min": minimum,
-    "max": maximum,
-    "Max": maximum,
+_FUNCTIONS: Mapping[str, Callable[[Part, Part], Part]] = {
     "Mod": _OPERATORS[ast.Mod],
     "PythonMod": _OPERATORS[ast.Mod],
     "FloorDiv": _OPERATORS[ast.FloorDiv],

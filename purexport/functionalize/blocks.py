@@ -17,14 +17,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenGraph, AtenValue, Block, Call, TensorType, map_values, values_in
-from purexport.functionalize.storages import Alias, WrittenStorages
+from purexport.functionalize.storages import Alias, Journal, WrittenStorages
 
-if TYPE_CHECKING:
-    from purexport.functionalize.graph import Pass
+
+class Reading(Protocol):
+    """The pass that reads the calls of a body: see `graph.Pass`."""
+
+    calls: list[Call]
+    aliases: dict[AtenValue, Alias]
+    doubtful: list[tuple[Alias, Alias, str]]
+    fillers: set[AtenValue]
+    journal: Journal
+
+    def run_calls(self, calls: Sequence[Call]) -> None:
+        """Read calls and emit the pure ones."""
+        ...
+
+    def read(self, value: AtenValue) -> AtenValue:
+        """The current content of a value."""
+        ...
+
+    def new(self, value: AtenValue) -> Alias:
+        """The alias of a value that shares nothing."""
+        ...
+
+    def write(self, alias: Alias, new: AtenValue, call: Call) -> None:
+        """`call` makes `new` the content of `alias`."""
+        ...
 
 
 class Order:
@@ -53,7 +76,7 @@ class Order:
         self.last_use.update(dict.fromkeys(values_in(args), len(self.positions)))
 
 
-def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
+def control(run: Reading, call: Call, args: dict[str, Any]) -> None:
     """Read `prim::If`, `prim::Loop` or `prim::Scan`; `args` are its arguments with their current values."""
     {"prim::If": _branch, "prim::Loop": _loop, "prim::Scan": _scan}[call.target](run, call, args)
 
@@ -70,7 +93,7 @@ class _Body:
     written: WrittenStorages = field(default_factory=WrittenStorages)
 
 
-def _read(run: Pass, block: Block, carried: Mapping[Alias, AtenValue]) -> _Body:
+def _read(run: Reading, block: Block, carried: Mapping[Alias, AtenValue]) -> _Body:
     """Read a body; `carried` gives the outer storages that have a new value at each step."""
     outer, run.calls = run.calls, []
     try:
@@ -85,13 +108,13 @@ def _read(run: Pass, block: Block, carried: Mapping[Alias, AtenValue]) -> _Body:
         run.calls = outer
 
 
-def _alias(run: Pass, item: Any) -> Alias | None:
+def _alias(run: Reading, item: Any) -> Alias | None:
     if not isinstance(item, AtenValue) or item in run.fillers or not isinstance(item.type, TensorType):
         return None
     return run.aliases.get(item)
 
 
-def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
+def _branch(run: Reading, call: Call, args: dict[str, Any]) -> None:
     bodies = [_read(run, block, {}) for block in call.blocks]
     roots = list(dict.fromkeys(root for body in bodies for root in body.written.values))
     written = [[body.written.values.get(root, root.current) for root in roots] for body in bodies]
@@ -106,7 +129,7 @@ def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
     _outputs(run, call, [[item for item in pair if item is not None] for pair in pairs])
 
 
-def _outputs(run: Pass, call: Call, sources: Sequence[Sequence[Alias]]) -> None:
+def _outputs(run: Reading, call: Call, sources: Sequence[Sequence[Alias]]) -> None:
     """Make aliases for the outputs of a call; `sources` are the tensors that each output may be."""
     made: list[tuple[Alias, set[Alias]]] = []
     for value, found in zip(call.outputs, sources, strict=True):
@@ -130,7 +153,7 @@ def _doubt(call: Call) -> str:
     )
 
 
-def _scan(run: Pass, call: Call, args: dict[str, Any]) -> None:
+def _scan(run: Reading, call: Call, args: dict[str, Any]) -> None:
     """Its body writes to what it made itself, and to nothing else (`frontends.core.rolled`, and torch's own scan)."""
     (block,) = call.blocks
     for value in block.inputs:
@@ -153,7 +176,7 @@ class _Variable:
     same: bool
 
 
-def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
+def _loop(run: Reading, call: Call, args: dict[str, Any]) -> None:
     (block,) = call.blocks
     step, *inner = block.inputs
     columns = zip(call.args["carried"], inner, block.outputs[1:], call.outputs, strict=True)
@@ -182,12 +205,12 @@ def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
     _outputs(run, call, [[alias for alias in pair if alias is not None] for pair in either])
 
 
-def _start(run: Pass, start: Any, inner: AtenValue) -> tuple[Alias | None, bool]:
+def _start(run: Reading, start: Any, inner: AtenValue) -> tuple[Alias | None, bool]:
     alias = _alias(run, start) if isinstance(inner.type, TensorType) else None
     return alias, alias is not None
 
 
-def _enter(run: Pass, variables: Sequence[_Variable], edges: set[tuple[Alias | int, int]], call: Call) -> None:
+def _enter(run: Reading, variables: Sequence[_Variable], edges: set[tuple[Alias | int, int]], call: Call) -> None:
     """Make aliases for the variables at the start of a step."""
     for item in variables:
         if item.same and item.outer is not None:
@@ -202,7 +225,7 @@ def _enter(run: Pass, variables: Sequence[_Variable], edges: set[tuple[Alias | i
 
 
 def _learn(
-    run: Pass,
+    run: Reading,
     variables: Sequence[_Variable],
     body: _Body,
     carried: dict[Alias, AtenValue],
@@ -218,7 +241,7 @@ def _learn(
     return before != (len(carried), len(edges), sum(item.same for item in variables))
 
 
-def _shared(run: Pass, variables: Sequence[_Variable], body: _Body) -> Iterator[tuple[Alias | int, int]]:
+def _shared(run: Reading, variables: Sequence[_Variable], body: _Body) -> Iterator[tuple[Alias | int, int]]:
     """Which variables may alias a tensor from outside, or each other, at the next step."""
     roots = [found.root if found is not None else None for found in body.aliases[1:]]
     inner = {id(run.aliases[item.inner]): index for index, item in enumerate(variables) if item.inner in run.aliases}

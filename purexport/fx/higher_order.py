@@ -12,15 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
-from purexport.aten.graph import AtenValue, Block, Call, ScalarType
+from purexport.aten.graph import AtenValue, Block, Call, Recording, ScalarType, Source
 from purexport.errors import ExportError
+from purexport.shapes.symbols import Symbols
 
-if TYPE_CHECKING:
-    from purexport.fx.reader import FxReader
+
+class Reader(Protocol):
+    """What reads the programs that are operands."""
+
+    graph: Recording
+    symbols: Symbols
+
+    def body(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any]) -> list[Any]:
+        """The outputs of a program whose placeholders have these values."""
+        ...
+
+    def source(self, node: torch.fx.Node) -> Source:
+        """The user's line."""
+        ...
+
 
 # The position of the body among the operands, and the position of the body's first operand.
 _WRAPPERS = {
@@ -32,7 +46,7 @@ _WRAPPERS = {
 }
 
 
-def read_higher_order(run: FxReader, node: torch.fx.Node, args: list[Any]) -> Any:
+def read_higher_order(run: Reader, node: torch.fx.Node, args: list[Any]) -> Any:
     """The results of `node` in the neutral graph: a list with one item per output.
 
     Raises ExportError for an operator that has no form as calls and blocks.
@@ -51,7 +65,7 @@ def read_higher_order(run: FxReader, node: torch.fx.Node, args: list[Any]) -> An
 
 
 def _cond(
-    run: FxReader,
+    run: Reader,
     node: torch.fx.Node,
     condition: Any,
     then: torch.fx.GraphModule,
@@ -66,7 +80,7 @@ def _cond(
 
 
 def _while_loop(
-    run: FxReader,
+    run: Reader,
     node: torch.fx.Node,
     condition: torch.fx.GraphModule,
     step: torch.fx.GraphModule,
@@ -84,7 +98,7 @@ def _while_loop(
 
 
 def _scan(
-    run: FxReader,
+    run: Reader,
     node: torch.fx.Node,
     combine: torch.fx.GraphModule,
     init: Sequence[Any],
@@ -104,7 +118,7 @@ def _scan(
 
 
 def _map(
-    run: FxReader, node: torch.fx.Node, function: torch.fx.GraphModule, rows: Sequence[Any], operands: Sequence[Any]
+    run: Reader, node: torch.fx.Node, function: torch.fx.GraphModule, rows: Sequence[Any], operands: Sequence[Any]
 ) -> list[Any]:
     return _scan(run, node, function, [], rows, operands)
 
@@ -126,19 +140,19 @@ def _placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def _inputs(run: FxReader, module: torch.fx.GraphModule, count: int) -> list[AtenValue]:
+def _inputs(run: Reader, module: torch.fx.GraphModule, count: int) -> list[AtenValue]:
     """New values for the first `count` placeholders, which change from one step to the next."""
     return [AtenValue(run.symbols.type(node.meta["val"])) for node in _placeholders(module)[:count]]
 
 
-def _block(run: FxReader, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Block:
+def _block(run: Reader, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Block:
     with _recording(run) as calls:
         outputs = run.body(module, _bound(module, operands))
     return Block(calls, outputs)
 
 
 @contextmanager
-def _recording(run: FxReader) -> Iterator[list[Call]]:
+def _recording(run: Reader) -> Iterator[list[Call]]:
     """Inside, the calls that are read go to a list of their own."""
     outer = run.graph.calls
     run.graph.calls = []
@@ -148,7 +162,7 @@ def _recording(run: FxReader) -> Iterator[list[Call]]:
         run.graph.calls = outer
 
 
-def _emit(run: FxReader, node: torch.fx.Node, target: str, args: dict[str, Any], blocks: list[Block]) -> list[Any]:
+def _emit(run: Reader, node: torch.fx.Node, target: str, args: dict[str, Any], blocks: list[Block]) -> list[Any]:
     """Emit the call and return its results; where torch gives None, the outputs of the blocks are dropped."""
     recorded = list(node.meta["val"])
     kept = [place for place, item in enumerate(recorded) if item is not None]
