@@ -85,12 +85,21 @@ def infer_shapes_path(
 
 
 def save_inferred(
-    model: ModelProto, source: str | os.PathLike[str], target: str | os.PathLike[str], overwrite: bool = False
+    model: ModelProto,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    overwrite: bool = False,
+    shard_size: int | None = None,
 ) -> None:
-    """Write what was inferred of the file `source`.  Beside it, the external data stays where it is."""
+    """Write what was inferred of the file `source`.  Beside it, the external data stays where it is.
+
+    With `shard_size` the data is written again, to files of about that many bytes.
+    """
     from proto_schema.files.models import save
+    from proto_schema.files.saving import Where
 
     graph = model.graph or GraphProto()
     external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)
     beside = os.path.dirname(os.path.abspath(source)) == os.path.dirname(os.path.abspath(target))
-    save(model, target, external_data="reference" if external and beside else None, overwrite=overwrite)
+    where: Where = "reference" if external and beside else None
+    save(model, target, where if shard_size is None else True, shard_size=shard_size, overwrite=overwrite)

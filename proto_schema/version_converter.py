@@ -104,12 +104,16 @@ def opset(model: ModelProto, domain: str = "") -> int:
 
 
 def save_converted(
-    model: ModelProto, source: str | os.PathLike[str], target: str | os.PathLike[str], overwrite: bool = False
+    model: ModelProto,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    overwrite: bool = False,
+    shard_size: int | None = None,
 ) -> None:
-    """Write what was converted of the file `source`. Beside it, the external data stays where it is."""
+    """Write what was converted of the file `source`; data as `save_inferred` of shape_inference writes it."""
     from proto_schema.shape_inference import save_inferred
 
-    save_inferred(model, source, target, overwrite)
+    save_inferred(model, source, target, overwrite, shard_size)
 
 
 def has_external(model: ModelProto) -> bool:

@@ -284,7 +284,7 @@ ROOMS = {
     "cli": _room("purexport/cli/*", "cli/{inputs,completion,streams,terminal,save,process,verbs,mistakes}"),
     "cli.verbs": _room(
         "purexport/cli/verbs/*",
-        "cli/{inputs,quantize,convert,merge,infer,run_and_simplify,save,completion,verbs,mistakes}",
+        "cli/{inputs,quantize,convert,merge,infer,run_and_simplify,save,shards,completion,verbs,mistakes}",
         "cli/{ownership,faults_of_verbs}",
     ),
 }

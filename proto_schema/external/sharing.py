@@ -1,10 +1,10 @@
-"""Several models with one data file, in which bytes that are equal lie once.
+"""Several models with the same data file, or files, in which bytes that are equal lie once.
 
-A save of several models, in the steps of `commit.py`: everything is written under temporary names, then the data file
-gets a name that no model refers to, then one .onnx file after the other is renamed. So each model is the old one or the
+A save of several models, in the steps of `commit.py`: everything is written under temporary names, then the data files
+get names that no model refers to, then one .onnx file after the other is renamed. So each model is the old one or the
 new one, whole, at every moment. Not all of them change at once: what stops the save between two renamings leaves some
 new and some old, and the data of both.
-The data file bears the mark of all models (`marks.py`). A later save of one of them leaves it to the others, and
+A data file bears the mark of all models (`marks.py`). A later save of one of them leaves it to the others, and
 removes it with the last that refers to it.
 All targets are locked, in the order of their names, so that two saves never wait for each other.
 """
@@ -43,13 +43,14 @@ Encoded = list[tuple[list[BytesLike], int]]
 
 @dataclass(frozen=True)
 class SharePlan:
-    """What `share` writes: the bytes of each model's file, and of the data file.
+    """What `share` writes: the bytes of each model's file, and of each data file.
 
-    `data` is the path of the data file, '' where no tensor is large enough for one. `tensors` of the models are in it,
-    as `stored` ranges of bytes; `apart` is what they would take if each was stored by itself.
+    `data` is the path of the first data file, '' where no tensor is large enough for one. `tensors` of the models are
+    in these files, as `stored` ranges of bytes; `apart` is what they would take if each was stored by itself.
     """
 
     models: dict[str, int]
+    data_files: dict[str, int]
     data: str
     data_size: int
     tensors: int
@@ -63,9 +64,10 @@ class SharePlan:
     def as_text(self) -> str:
         """The plan as text for people."""
         lines = [f"{path}: {size_text(size)}" for path, size in self.models.items()]
+        lines += [f"{path}: {size_text(size)}" for path, size in self.data_files.items()]
         if self.data:
-            lines.append(
-                f"{self.data}: {size_text(self.data_size)}, {counted(self.tensors, 'tensor')} stored as {self.stored}"
+            lines[-1] += (
+                f", {counted(self.tensors, 'tensor')} stored as {self.stored}"
                 f" ({size_text(self.apart)} if each had its own bytes)"
             )
         return "\n".join(lines)
@@ -78,6 +80,7 @@ def share(
     size_threshold: int = 1024,
     alignment: int = 4096,
     *,
+    shard_size: int | None = None,
     progress: Progress | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
@@ -85,17 +88,17 @@ def share(
     """Writes models to files of these names in a folder, with one data file for all of them; returns what is written.
 
     Tensors with at least `size_threshold` bytes go to the file `location` (default: model.onnx.data, or
-    model.onnx.1.data and so on where that is another's). Tensors with equal bytes, of one model or several, are stored
-    once, also where they came from different files. Weights are streamed, and those that lie in files are copied by the
-    kernel. Each file appears whole or not at all; an error or an interruption between two of them leaves the
-    others as they were, with their data. Files are replaced as `save` does it, with `overwrite`, `progress` and
-    `alignment` as there. With `dry_run` nothing is written, and the
+    model.onnx.1.data and so on where that is another's); with `shard_size` to files of about that many bytes each.
+    Tensors with equal bytes, of one model or several, are stored once, also where they came from different files.
+    Weights are streamed, and those that lie in files are copied by the kernel. Each file appears whole or not at all;
+    an error or an interruption between two of them leaves the others as they were, with their data. Files are replaced
+    as `save` does it, with `overwrite`, `progress` and `alignment` as there. With `dry_run` nothing is written, and the
     folder need not exist.
     Raises as `save` does; ValueError for names that are no names of files in the folder, or for no models.
     """
     names = list(models)
     place = os.fspath(folder)
-    _check(names, location, size_threshold, alignment)
+    _check(names, location, size_threshold, alignment, shard_size)
     paths = [os.path.join(place, name) for name in names]
     with ExitStack() as stack:
         for path in paths if os.path.isdir(place or ".") or not dry_run else ():
@@ -107,11 +110,11 @@ def share(
                 locks[path] = stack.enter_context(turn(path))
         sure = all(lock.sure for lock in locks.values())
         work = _SharedSave(place, names, [models[name] for name in names], overwrite, sure)
-        work.prepare(location, size_threshold, alignment)
+        work.prepare(location, size_threshold, alignment, shard_size)
         if not dry_run:
-            with blamed_on(os.path.join(place, work.location)):
+            with blamed_on(os.path.join(place, *work.locations[:1])):
                 refuse_full(place, work.needed, any(map(os.path.lexists, paths)), free_space(place))
-            meter = Meter(progress, work.layout_size + sum(size for _, size in work.encoded(work.location)))
+            meter = Meter(progress, work.layout_size + sum(size for _, size in work.encoded(work.locations)))
             together = stack.enter_context(_Together(place, paths))
             commits = [stack.enter_context(Commit(path, locks[path], work.sources, meter)) for path in paths]
             with blamed_on(paths[0]):
@@ -119,7 +122,7 @@ def share(
         return work.described(paths)
 
 
-def _check(names: Sequence[str], location: str | None, threshold: int, alignment: int) -> None:
+def _check(names: Sequence[str], location: str | None, threshold: int, alignment: int, shard: int | None) -> None:
     if not names:
         raise ValueError("no model is given")
     for name in [*names, *([] if location is None else [location])]:
@@ -129,6 +132,8 @@ def _check(names: Sequence[str], location: str | None, threshold: int, alignment
         raise ValueError(f"location {location!r} is the name of a model")
     if alignment < 1 or threshold < 0:
         raise ValueError("alignment must be at least 1, size_threshold at least 0")
+    if shard is not None and shard < 1:
+        raise ValueError("shard_size must be at least 1")
 
 
 @dataclass
@@ -140,13 +145,13 @@ class _SharedSave:
     models: list[ModelProto]
     overwrite: bool
     sure: bool
-    location: str = ""
+    locations: list[str] = field(default_factory=list)
     layout: Plan = field(default_factory=lambda: Plan([], {}))
     sources: Sources = field(default_factory=Sources)
     apart: int = 0
-    _encoded: dict[str, Encoded] = field(default_factory=dict)
+    _encoded: dict[tuple[str, ...], Encoded] = field(default_factory=dict)
 
-    def prepare(self, location: str | None, threshold: int, alignment: int) -> None:
+    def prepare(self, location: str | None, threshold: int, alignment: int, shard: int | None) -> None:
         """Decides where each tensor goes. Looks at every source, and reads what may be equal."""
         found = [one for model in self.models for one in tensors(model)]
         stored = [(one, data) for one in found if (data := payload_of(one)) is not None]
@@ -154,7 +159,7 @@ class _SharedSave:
             self.sources.look(data)
         firsts = first_equal([data for _, data in stored], max(threshold, 1))
         moving = [(one, first) for (one, _), first in zip(stored, firsts, strict=True)]
-        self.layout = plan(moving, threshold, alignment, None)
+        self.layout = plan(moving, threshold, alignment, shard)
         kept = {
             id(one): pinned
             for one, data in stored
@@ -163,26 +168,29 @@ class _SharedSave:
         self.models = [with_data(model, kept) if kept else model for model in self.models]
         self.apart = sum(nbytes(data) for one, data in stored if id(one) in self.layout.places)
         if self.layout.files:
-            self.location = self._named(location)
-            self.layout.mark([self.location], *self.names)
+            self.locations = self._named(location)
+            self.layout.mark(self.locations, *self.names)
 
-    def _named(self, asked: str | None) -> str:
-        """The wanted name of the data file: free, or of a file that may be replaced."""
+    def _named(self, asked: str | None) -> list[str]:
+        """The wanted names of the data files: free, or of files that may be replaced."""
+        count = len(self.layout.files)
         if asked is not None:
-            reason = self.objection(asked)
-            there = os.path.lexists(self.path(asked))
-            if reason or (is_checkpoint(asked) and there):
-                number = errno.EACCES if reason == READ_ONLY else errno.EEXIST
-                reason = reason or "it is a checkpoint"
-                raise OSError(number, f"the data file is there already, and {reason}", self.path(asked))
-            return asked if self.sure or not there else fitted(asked, f".{os.urandom(4).hex()}")
+            names = data_names(asked, count)
+            for name in names:
+                reason = self.objection(name)
+                if reason or name in self.names or (is_checkpoint(name) and os.path.lexists(self.path(name))):
+                    number = errno.EACCES if reason == READ_ONLY else errno.EEXIST
+                    reason = reason or ("it is a model of this folder" if name in self.names else "it is a checkpoint")
+                    raise OSError(number, f"the data file is there already, and {reason}", self.path(name))
+            there = any(os.path.lexists(self.path(name)) for name in names)
+            return names if self.sure or not there else data_names(fitted(asked, f".{os.urandom(4).hex()}"), count)
         stem, suffix = os.path.splitext(LOCATION)
         number = 0
         while True:
             middle = os.urandom(4).hex() if not self.sure else str(number)
-            (name,) = data_names(f"{stem}.{middle}{suffix}" if number or not self.sure else LOCATION, 1)
-            if name not in self.names and not self.objection(name):
-                return name
+            names = data_names(f"{stem}.{middle}{suffix}" if number or not self.sure else LOCATION, count)
+            if not any(name in self.names or self.objection(name) for name in names):
+                return names
             number += 1
 
     def objection(self, name: str) -> str:
@@ -203,32 +211,35 @@ class _SharedSave:
 
     @property
     def layout_size(self) -> int:
-        """The size of the data file."""
+        """The size of the data files together."""
         return sum(content.whole_size for content in self.layout.files)
 
     @property
     def needed(self) -> int:
         """The disk space that it takes until what it replaces is gone."""
-        return self.layout_size + 2 * sum(size for _, size in self.encoded(self.location))
+        return self.layout_size + 2 * sum(size for _, size in self.encoded(self.locations))
 
-    def encoded(self, location: str) -> Encoded:
-        """(parts, size) of each model, for a name of the data file. EncodeError for what is too large."""
-        if location not in self._encoded:
-            places = {key: (location, offset, length) for key, (_, offset, length) in self.layout.places.items()}
+    def encoded(self, locations: Sequence[str]) -> Encoded:
+        """(parts, size) of each model, for these names of data files. EncodeError for what is too large."""
+        key = tuple(locations)
+        if key not in self._encoded:
+            rows = self.layout.places.items()
+            places = {one: (key[index], offset, length) for one, (index, offset, length) in rows}
             made = [encode_parts(without_data(model, places)) for model in self.models]
             for name, (_, size) in zip(self.names, made, strict=True):
                 if size > MAX_LENGTH:
                     raise EncodeError(
                         f"{name} has {size} bytes without its external data, past protobuf's limit of 2 GiB"
                     )
-            self._encoded[location] = made
-        return self._encoded[location]
+            self._encoded[key] = made
+        return self._encoded[key]
 
     def described(self, paths: Sequence[str]) -> SharePlan:
-        sizes = {path: size for path, (_, size) in zip(paths, self.encoded(self.location), strict=True)}
+        sizes = {path: size for path, (_, size) in zip(paths, self.encoded(self.locations), strict=True)}
         places = self.layout.places.values()
-        data = self.path(self.location) if self.layout.files else ""
-        return SharePlan(sizes, data, self.layout_size, len(places), len(set(places)), self.apart)
+        named = zip(self.locations, self.layout.files, strict=True)
+        data = {self.path(name): content.whole_size for name, content in named}
+        return SharePlan(sizes, data, next(iter(data), ""), self.layout_size, len(places), len(set(places)), self.apart)
 
 
 @dataclass
@@ -265,13 +276,14 @@ class _Together:
 
 def _commit(work: _SharedSave, together: _Together, commits: Sequence[Commit], meter: Meter) -> None:
     """Writes what was prepared."""
-    wanted = work.location
-    taken = bool(wanted) and os.path.lexists(work.path(wanted))
-    used = fresh_name(wanted) if taken else wanted
+    wanted = work.locations
+    taken = any(os.path.lexists(work.path(name)) for name in wanted)
+    used = [fresh_name(name) for name in wanted] if taken else wanted
     work.encoded(used)  # what cannot be encoded fails before the data is written
-    data = ""
-    for content in work.layout.files:
-        data = commits[0].write(work.path(used), content.parts(), content.whole_size)
+    data = [
+        commits[0].write(work.path(name), content.parts(), content.whole_size)
+        for name, content in zip(used, work.layout.files, strict=True)
+    ]
     written = _write_models(work, commits, used)
     meter.finish()
     together.lock()
@@ -279,38 +291,42 @@ def _commit(work: _SharedSave, together: _Together, commits: Sequence[Commit], m
         commit.settle(locking=False)
     replaces = False
     if data:
-        free = not os.path.lexists(work.path(wanted))
-        replaces = not free and work.sure and not work.objection(wanted)
+        free = not any(os.path.lexists(work.path(name)) for name in wanted)
+        replaces = not free and work.sure and not any(map(work.objection, wanted))
         if free != (used == wanted):
-            used = wanted if free else fresh_name(wanted)
+            used = wanted if free else [fresh_name(name) for name in wanted]
             written = _write_models(work, commits, used)
         if used != wanted:
-            together.fresh.append(work.path(used))
-        commits[0].rename(data, work.path(used))
-        sync_folder(work.path(used))
+            together.fresh += map(work.path, used)
+        for temporary, name in zip(data, used, strict=True):
+            commits[0].rename(temporary, work.path(name))
+        sync_folder(work.path(used[0]))
     _rename_models(commits, written)
     if replaces:
-        sync_folder(work.path(used))
+        sync_folder(work.path(used[0]))
         with suppress(OSError):
             _take(work, commits, used)
 
 
-def _take(work: _SharedSave, commits: Sequence[Commit], fresh: str) -> None:
-    """The models refer to a data file of a fresh name: give it the wanted name too, then refer to that.
+def _take(work: _SharedSave, commits: Sequence[Commit], fresh: Sequence[str]) -> None:
+    """The models refer to data files of fresh names: give them the wanted names too, then refer to those.
 
-    The fresh name stays until no model refers to it. Where the file system has no links, nothing changes.
+    The fresh names stay until no model refers to them. Where the file system has no links, nothing changes.
     """
-    first, wanted = commits[0], work.location
+    first, wanted = commits[0], work.locations
     written = _write_models(work, commits, wanted)
-    first.uses(written[0], [work.path(wanted), work.path(fresh)])
-    first.name_too(work.path(fresh), work.path(wanted))
+    first.uses(written[0], [work.path(name) for name in (*wanted, *fresh)])
+    for old, new in zip(fresh, wanted, strict=True):
+        first.name_too(work.path(old), work.path(new))
     sync_folder(first.path)
     _rename_models(commits, written)
 
 
-def _write_models(work: _SharedSave, commits: Sequence[Commit], location: str) -> list[str]:
-    data = [work.path(location)] if work.layout.files else []
-    return [commit.write_model(*encoded, data) for commit, encoded in zip(commits, work.encoded(location), strict=True)]
+def _write_models(work: _SharedSave, commits: Sequence[Commit], locations: Sequence[str]) -> list[str]:
+    data = [work.path(name) for name in locations]
+    return [
+        commit.write_model(*encoded, data) for commit, encoded in zip(commits, work.encoded(locations), strict=True)
+    ]
 
 
 def _rename_models(commits: Sequence[Commit], written: Sequence[str]) -> None:

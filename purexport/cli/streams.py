@@ -25,6 +25,11 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help=text)
 
 
+def add_shard_size(parser: argparse.ArgumentParser) -> None:
+    """The option for several data files."""
+    parser.add_argument("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 5GB")
+
+
 def report_stream(target: str) -> TextIO:
     """Where a verb reports what it wrote to `target`: stderr if that is standard output itself."""
     with suppress(OSError):
@@ -75,7 +80,9 @@ def model_to_stdout() -> Iterator[Stdout]:
             os.dup2(file.fileno(), place)
 
 
-def save_changed(model: ps.ModelProto, made: ps.ModelProto, source: str, target: str, force: bool) -> None:
+def save_changed(
+    model: ps.ModelProto, made: ps.ModelProto, source: str, target: str, force: bool, shard_size: int | None = None
+) -> None:
     """Write what has other weights than the model of the file `source`. Raises ValueError for a target in its files."""
     from proto_schema.files.owned import files_of
     from proto_schema.files.targets import judge
@@ -84,4 +91,5 @@ def save_changed(model: ps.ModelProto, made: ps.ModelProto, source: str, target:
     judge(os.fspath(target), "model", files_of(os.fspath(source)), force)
     tensors = model.graph.initializer if model.graph is not None else ()
     outside = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors)
-    ps.save(made, target, external_data=outside or None, overwrite=force)
+    where = True if outside or shard_size is not None else None
+    ps.save(made, target, external_data=where, shard_size=shard_size, overwrite=force)

@@ -148,10 +148,12 @@ def extract_subgraph(
     inputs: Sequence[str] | None = None,
     *,
     overwrite: bool = False,
+    shard_size: int | None = None,
 ) -> int:
     """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`.
 
-    Types that the file does not say are inferred. `overwrite` is as in save.
+    Types that the file does not say are inferred. `overwrite` and `shard_size` are as in save; with the latter the
+    weights go to data files.
     """
     model = ps.load(path)
     graph = model.graph or ps.GraphProto()
@@ -161,7 +163,8 @@ def extract_subgraph(
         model = ps.shape_inference.infer_shapes(model)
     made = subgraph(model, outputs, inputs)
     judge(os.fspath(target), "model", files_of(os.fspath(path)), overwrite)
-    ps.save(made, target, overwrite=overwrite)
+    outside = None if shard_size is None else True
+    ps.save(made, target, external_data=outside, shard_size=shard_size, overwrite=overwrite)
     return len(made.graph.node) if made.graph is not None else 0
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from proto_schema.files.saving import SaveOptions
 from proto_schema.units import counted
 from purexport.aten.unique_names import distinct
 from purexport.driver import made
@@ -141,6 +142,7 @@ def pipeline(
     *,
     inputs: Sequence[Mapping[str, Any]] | None = None,
     external_data: Any = None,
+    shard_size: int | None = None,
     progress: Any = None,
 ) -> PipelineReport:
     """Write a pipeline of diffusers to a folder, each of its models as `model.onnx`; returns a report.
@@ -156,7 +158,7 @@ def pipeline(
     picture, needs `inputs`.
 
     `verify=True` runs each file in onnxruntime and its model in torch at the sizes of two calls, before anything is
-    written.  `target`, `opset_version` and `external_data` are those of `export`.
+    written.  `target`, `opset_version`, `external_data` and `shard_size` are those of `export`.
 
     No Python of a folder runs, and nothing is downloaded.
 
@@ -173,7 +175,12 @@ def pipeline(
             f"{type(pipe).__name__} is not a pipeline of diffusers; export takes other models", code="not-a-pipeline"
         )
     options = Options(
-        opset_version=opset_version, external_data=external_data, progress=progress, target=target, verify=verify
+        opset_version=opset_version,
+        external_data=external_data,
+        shard_size=shard_size,
+        progress=progress,
+        target=target,
+        verify=verify,
     )
     place = Path(out_folder)
     parts, remarks = _parts(pipe, components, inputs)
@@ -194,7 +201,8 @@ def pipeline(
             (place / folder).mkdir(parents=True, exist_ok=True)
             if folder in programs:
                 path = place / folder / MODEL_FILE
-                programs[folder].save(path, external_data=external_data, progress=told.bytes or False)
+                stored: SaveOptions = {"external_data": external_data, "shard_size": shard_size}
+                programs[folder].save(path, progress=told.bytes or False, **stored)
             write_files(place / folder, beside)
     written = [place / part.name for part in parts]
     report.files = [f"{path.parent.name}/{path.name}" for one in written for path in sorted(one.glob(f"{MODEL_FILE}*"))]

@@ -10,6 +10,7 @@ import copy
 import errno
 import json
 import math
+import os
 import re
 import stat
 import tempfile
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from proto_schema.errors import bounded
 from proto_schema.files.commit import replacing
 from proto_schema.files.durable import remove_all
+from proto_schema.files.owned import files_of
 from purexport.errors import ExportError, is_out_of_memory
 from purexport.language.building import bounded_building
 from purexport.language.config import CODE, check_sizes, code_of, keys_of, plain_config, taken_packing
@@ -50,7 +52,7 @@ _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 READ_METHODS = ("gptq", "awq", "bitsandbytes", "fp8")
 _NOT_BESIDE = ("*.index.json", "genai_config.json")
 _LLAMA_CPP, _LATER_PART = ".gguf", re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
-_DATA = re.compile(r"(\.\d+)?\.data.*")  # behind the name of a model that has a data file
+_DATA = re.compile(r"(\.\d+)?(-\d{5}-of-\d{5})?\.data.*")  # behind the name of a model that has a data file
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # organisation and name
 _INDEX, _SINGLE, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 _HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT")
@@ -410,6 +412,11 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> None:
         if not (out / name).exists():
             with replacing(str(out / name), "page") as file:
                 file.write([content], len(content))
+
+
+def model_files(place: Path) -> list[str]:
+    """The names of the model's file in a folder, and of its data files."""
+    return [os.path.basename(path) for path in files_of(str(place / MODEL_FILE))]
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from purexport.language.folder import (
     in_dtype,
     loaded,
     look_into,
+    model_files,
     read_folder,
     refuse_others,
     removed_on_failure,
@@ -82,6 +83,7 @@ def language_model(
     inputs: Mapping[str, torch.Tensor] | None = None,
     verify: bool = False,
     external_data: Where = None,
+    shard_size: int | None = None,
     progress: Told = None,
     quantize: Quantize = None,
     trust_remote_code: bool = False,
@@ -118,6 +120,8 @@ def language_model(
     those of torch, and of a few steps of rows with padding on either side that the target allows; and what each row
     of the target wrote with what stood there, on random values.
 
+    `external_data` and `shard_size` are as in `export`: where weights are, and the bytes of one data file.
+
     `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
     DequantizeLinear, else for MatMulNBits and, where layers have experts, QMoE.  `verify` then compares the file before
     that with torch, and the quantized one with one of floats that are rounded alike.
@@ -144,6 +148,7 @@ def language_model(
             inputs=inputs,
             verify=verify,
             external_data=external_data,
+            shard_size=shard_size,
             progress=told,
             quantize=quantize,
             trust_remote_code=trust_remote_code,
@@ -164,6 +169,7 @@ def _written(
     inputs: Mapping[str, torch.Tensor] | None,
     verify: bool,
     external_data: Where,
+    shard_size: int | None,
     progress: Told,
     quantize: Quantize,
     trust_remote_code: bool,
@@ -199,7 +205,7 @@ def _written(
                 code="not-a-decoder",
             )
         opset = _OPSET if opset_version is None else opset_version
-        plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
+        plain = Options(opset_version=opset, capture="trace", weights=weights, shard_size=shard_size, progress=progress)
         files = configs_of(model) if beside is None else beside
         names = [*files, MODEL_FILE, *(part.file for part in (*graphs.parts, *graphs.others))]
         with removed_on_failure(place, names):
@@ -214,7 +220,7 @@ def _written(
         with running(source):
             decoder = decoder_with(model, target, cache, max_length, last_logits)
         positions = max_length or _bounded_positions(positions_of(model), target)
-        options = _options(decoder, opset_version, weights, external_data, progress)
+        options = _options(decoder, opset_version, weights, external_data, shard_size, progress)
         if place.exists():
             judge_path(place / MODEL_FILE, options)
         files = configs_of(model) if beside is None else beside
@@ -231,7 +237,8 @@ def _written(
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
         told.at("save")
-        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes or False)
+        told_bytes = told.bytes or False
+        program.save(place / MODEL_FILE, external_data=external_data, shard_size=shard_size, progress=told_bytes)
         write_files(place, files)
         if verify:
             told.at("verify")
@@ -239,8 +246,7 @@ def _written(
             compared = replace(decoder, whole=real.whole)
             report.difference = _verified(compared, place) if fewer is None else fewer.check(compared)
     report.warnings += remarks
-    report.files = [MODEL_FILE, *files]
-    report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
+    report.files = [*model_files(place), *files]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if isinstance(decoder, StaticDecoder) and source is not None and not verify:
         report.warnings = [*report.warnings, _UNCOMPARED]
@@ -263,7 +269,7 @@ def program_of(
     model = without_wrapper(model)
     with adapters_as(model, lora) as adapters:
         decoder = decoder_with(model, target, cache, max_length, last_logits)
-        options = _options(decoder, opset_version, None, None, None)
+        options = _options(decoder, opset_version, None, None, None, None)
         positions = max_length or positions_of(model)
         program, report = _exported(model, decoder, options, target, positions, prove=prove)
     make_inputs(program, adapters)
@@ -271,7 +277,12 @@ def program_of(
 
 
 def _options(
-    decoder: Decoder, opset: int | None, weights: Checkpoint | None, external_data: Any, progress: Any
+    decoder: Decoder,
+    opset: int | None,
+    weights: Checkpoint | None,
+    external_data: Any,
+    shard_size: int | None,
+    progress: Any,
 ) -> Options:
     return Options(
         opset_version=_default_opset(decoder) if opset is None else opset,
@@ -281,6 +292,7 @@ def _options(
         capture="trace",
         weights=weights,
         external_data=external_data,
+        shard_size=shard_size,
         progress=progress,
     )
 

@@ -34,6 +34,7 @@ from purexport.language.folder import (
     in_dtype,
     loaded,
     look_into,
+    model_files,
     read_folder,
     refuse_others,
     removed_on_failure,
@@ -104,6 +105,7 @@ def pretrained_model(
     inputs: Mapping[str, Tensor] | None = None,
     dtype: str | torch.dtype | None = None,
     external_data: Any = None,
+    shard_size: int | None = None,
     progress: Any = None,
     trust_remote_code: bool = False,
 ) -> PretrainedModelReport:
@@ -120,7 +122,8 @@ def pretrained_model(
 
     `inputs` is what a processor made of an example, for models whose config does not say which pictures or sounds they
     take.  `target` "onnx" means operators of the standard, "onnxruntime" also those of its domain com.microsoft.  The
-    opset is 20 by default.  `dtype`, `quantize` and `external_data` are as in `language_model`.
+    opset is 20 by default.  `dtype`, `quantize`, `external_data` and `shard_size` are as in
+    `language_model`.
 
     `verify=True` runs the file in onnxruntime and the model in torch at two sizes of each axis that may vary, with
     padding behind the last text, before anything is written.
@@ -155,6 +158,7 @@ def pretrained_model(
         dynamic_axes=part.axes,
         weights=weights,
         external_data=external_data,
+        shard_size=shard_size,
         progress=progress,
         target=target,
     )
@@ -183,9 +187,10 @@ def pretrained_model(
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
         told.at("save")
-        program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes or False)
+        told_bytes = told.bytes or False
+        program.save(place / MODEL_FILE, external_data=external_data, shard_size=shard_size, progress=told_bytes)
         write_files(place, files)
-    report.files = [MODEL_FILE, *sorted(path.name for path in place.glob(f"{MODEL_FILE}.data*")), *files]
+    report.files = [*model_files(place), *files]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     return report
 

@@ -92,9 +92,9 @@ def write_graphs(
     place.mkdir(parents=True, exist_ok=True)
     told = Progress(options.progress, FOLDER_STAGES)
     told.at("save")
-    plan = ps.share(files, place, progress=told.bytes)
+    plan = ps.share(files, place, shard_size=options.shard_size, progress=told.bytes)
     write_files(place, beside)
-    report.files = [*files, *([Path(plan.data).name] if plan.data else []), *beside]
+    report.files = [*files, *(Path(path).name for path in plan.data_files), *beside]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     return report, graphs
 

@@ -107,6 +107,22 @@ def test_data_goes_with_its_last_model(tmp_path: Path) -> None:
     assert is_held(tmp_path / "a.onnx", OLD["a.onnx"])
 
 
+def test_several_data_files(tmp_path: Path) -> None:
+    """Each has the mark of all models. Those of before are replaced, and go with the last model."""
+    ps.share(models(OLD), tmp_path, shard_size=50_000)
+    done = ps.share(models(NEW), tmp_path, shard_size=50_000)
+    names = [f"model.onnx-0000{place}-of-00003.data" for place in (1, 2, 3)]
+    assert list(done.data_files) == [str(tmp_path / name) for name in names]
+    assert done.data_files == {path: os.path.getsize(path) for path in done.data_files}
+    assert sorted(os.listdir(tmp_path)) == sorted([*NAMES, *names])
+    assert all(is_held(tmp_path / name, NEW[name]) for name in NAMES)
+    assert all(is_marked(str(tmp_path / name), {name}, model) for name in names for model in NAMES)
+    ps.save(models(OLD)["a.onnx"], tmp_path / "a.onnx")
+    assert is_held(tmp_path / "b.onnx", NEW["b.onnx"])
+    ps.save(models(OLD)["b.onnx"], tmp_path / "b.onnx")
+    assert sorted(os.listdir(tmp_path)) == [*NAMES]
+
+
 def test_in_place(tmp_path: Path) -> None:
     """Models are replaced by those that share; data that another model needs, or nobody wrote, stays."""
     given = loaded(tmp_path / "m", external_data=True)
@@ -128,6 +144,8 @@ REFUSALS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ({"a.onnx": None}, {"location": ".."}, ValueError, "must be the bare name"),
     ({"a.onnx": None}, {"location": "a.onnx"}, ValueError, "is the name of a model"),
     ({"a.onnx": None}, {"alignment": 0}, ValueError, "alignment must be at least 1"),
+    ({"a.onnx": None}, {"shard_size": 0}, ValueError, "shard_size must be at least 1"),
+    ({"model-00002-of-00002.onnx": None}, {"location": "model.onnx", "shard_size": 9}, OSError, "a model of this"),
     ({"notes.txt": None}, {}, FileExistsError, "is not an ONNX model"),
     ({"a.onnx": None}, {"location": "notes.txt"}, FileExistsError, "it was not written for"),
 ]
@@ -156,7 +174,7 @@ def test_changed_sources(tmp_path: Path) -> None:
     assert not list((tmp_path / "to").iterdir())
 
 
-BEFORE = ("nothing", "models-of-their-own", "models-that-share")
+BEFORE = ("nothing", "models-of-their-own", "models-that-share", "models-that-share-files")
 
 
 _DEFAULT = ("interrupted after", "killed", "power")
@@ -167,7 +185,7 @@ WALKS = [
     for number, fault in enumerate(FAULTS)
     for calls, suffix, marks in (
         [((1 + (place + number) % 3, 3), "", ()), (EVERY, "-every call", pytest.mark.full)]
-        if before != "nothing" and fault.kind in _DEFAULT
+        if before.startswith("models") and not before.endswith("files") and fault.kind in _DEFAULT
         else [(EVERY, "-every call", pytest.mark.sweep)]
     )
 ]
@@ -178,8 +196,9 @@ def test_calls(before: str, fault: Fault, calls: tuple[int, int], quick_folder: 
     """At each call in turn, by default each third: each model is the old or the new one, and nothing else is left."""
     folder = quick_folder / "folder"
     folder.mkdir()
-    if before == "models-that-share":
-        ps.share(models(OLD), folder)
+    options = {"shard_size": 50_000} if before.endswith("files") else {}
+    if before.startswith("models-that-share"):
+        ps.share(models(OLD), folder, **options)
     elif before == "models-of-their-own":
         for name, model in models(OLD).items():
             ps.save(model, folder / name, external_data=True)
@@ -198,7 +217,7 @@ def test_calls(before: str, fault: Fault, calls: tuple[int, int], quick_folder: 
             done = False
             with disk.mounted():
                 try:
-                    ps.share(new, folder)
+                    ps.share(new, folder, **options)
                     done = True
                 except (OSError, KeyboardInterrupt):
                     assert fault.kind not in ("short", "killed", "torn", "power")

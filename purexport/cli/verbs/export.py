@@ -18,7 +18,7 @@ from purexport.cli.errors import UsageError
 from purexport.cli.examples import refuse_missing
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
-from purexport.cli.streams import add_force, model_to_stdout, report_stream
+from purexport.cli.streams import add_force, add_shard_size, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import add_weights, parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
@@ -102,7 +102,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     where = "file (the default): weights go to FILE.data; reference: the file refers to the checkpoint"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
-    add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 2GB")
+    add_shard_size(parser)
     add("--tar", action="store_true", help="the model and its external data as one uncompressed tar")
     add("--resume", action="store_true", help="continue an interrupted export")
     add_force(parser)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from purexport.cli.folders import add_folders, add_opset_and_dtype, add_ways, report_folder
+from purexport.cli.specs import parse_size
 from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime")
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.pretrained import pretrained_model
 
+    shard = parse_size(args.shard_size)
     with shown(delay=0) as progress:
         report = pretrained_model(
             args.folder,
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
             args.verify,
             dtype=args.dtype,
             progress=progress,
+            shard_size=shard,
             trust_remote_code=args.trust_remote_code,
         )
     report_folder(args, report)

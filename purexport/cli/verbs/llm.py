@@ -6,6 +6,7 @@ import argparse
 from typing import Literal
 
 from purexport.cli.folders import add_folders, add_opset_and_dtype, add_ways, report_folder
+from purexport.cli.specs import parse_size
 from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.model import language_model
 
+    shard = parse_size(args.shard_size)
     with shown(delay=0) as progress:
         report = language_model(
             args.folder,
@@ -76,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             last_logits=args.last_logits,
             verify=args.verify,
             quantize=args.quantize,
+            shard_size=shard,
             trust_remote_code=args.trust_remote_code,
             progress=progress,
         )

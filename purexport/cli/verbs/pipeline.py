@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from purexport.cli.folders import add_folders, report_folder
+from purexport.cli.specs import parse_size
 from purexport.progress.bar import shown
 
 TARGETS = ("onnx", "onnxruntime")
@@ -48,7 +49,10 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.diffusion import pipeline
 
+    shard = parse_size(args.shard_size)
     with shown(delay=0) as progress:
-        report = pipeline(args.folder, args.output, args.target, args.opset, args.verify, progress=progress)
+        report = pipeline(
+            args.folder, args.output, args.target, args.opset, args.verify, shard_size=shard, progress=progress
+        )
     report_folder(args, report)
     return 0

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import proto_schema as ps
 from purexport.cli.errors import UsageError
-from purexport.cli.streams import add_force, report_stream
+from purexport.cli.specs import parse_size
+from purexport.cli.streams import add_force, add_shard_size, report_stream
 from purexport.cli.terminal import safe_lines
 
 _EXAMPLES = """\
@@ -41,6 +42,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add("--location", metavar="NAME", help="the name of the data file (default: model.onnx.data)")
     add("--dry-run", action="store_true", help="only say what would be written")
+    add_shard_size(parser)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -57,11 +59,13 @@ def run(args: argparse.Namespace) -> int:
         if not args.force and os.path.exists(target) and os.path.samefile(file, target):
             raise UsageError(f"{file} is in that folder itself; name another folder, or replace it with --force")
     models = {name: ps.load(file) for file, name in zip(args.files, names, strict=True)}
+    shard = parse_size(args.shard_size)
     made = not args.dry_run and not os.path.isdir(args.output)
     if made:
         Path(args.output).mkdir()
     try:
-        plan = ps.share(models, args.output, args.location, overwrite=args.force, dry_run=args.dry_run)
+        options = {"shard_size": shard, "overwrite": args.force, "dry_run": args.dry_run}
+        plan = ps.share(models, args.output, args.location, **options)
     except BaseException:
         if made and not os.listdir(args.output):
             Path(args.output).rmdir()
