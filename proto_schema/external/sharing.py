@@ -244,18 +244,18 @@ class _SharedSave:
 
 @dataclass
 class _Together:
-    """What the commits of a folder have in common: its lock, and data files of fresh names. Ends after all of them."""
+    """What the commits of a folder have in common: its lock, and the data files. Ends after all of them."""
 
     folder: str
     paths: list[str]
-    fresh: list[str] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
     _lock: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> _Together:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Removes the fresh names that no model refers to any more."""
+        """Removes the data files that no model refers to: each of them needs some, and not all may be committed."""
         with self._lock:
             try:
                 self._clean()
@@ -268,7 +268,7 @@ class _Together:
         self._lock.enter_context(folder_locked(self.folder))
 
     def _clean(self) -> None:
-        there = [path for path in self.fresh if os.path.lexists(path)]
+        there = [path for path in self.data if os.path.lexists(path)]
         if there:
             used = {os.path.abspath(data) for path in self.paths if os.path.lexists(path) for data in data_of(path)}
             remove_all([path for path in there if os.path.abspath(path) not in used])
@@ -296,8 +296,7 @@ def _commit(work: _SharedSave, together: _Together, commits: Sequence[Commit], m
         if free != (used == wanted):
             used = wanted if free else [fresh_name(name) for name in wanted]
             written = _write_models(work, commits, used)
-        if used != wanted:
-            together.fresh += map(work.path, used)
+        together.data += map(work.path, used)
         for temporary, name in zip(data, used, strict=True):
             commits[0].rename(temporary, work.path(name))
         sync_folder(work.path(used[0]))
@@ -305,6 +304,7 @@ def _commit(work: _SharedSave, together: _Together, commits: Sequence[Commit], m
     if replaces:
         sync_folder(work.path(used[0]))
         with suppress(OSError):
+            together.data += map(work.path, wanted)
             _take(work, commits, used)
 
 
