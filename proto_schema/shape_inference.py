@@ -90,10 +90,11 @@ def save_inferred(
     target: str | os.PathLike[str],
     overwrite: bool = False,
     shard_size: int | None = None,
+    checksums: bool = False,
 ) -> None:
     """Write what was inferred of the file `source`.  Beside it, the external data stays where it is.
 
-    With `shard_size` the data is written again, to files of about that many bytes.
+    With `shard_size` the data is written again, to files of about that many bytes. `checksums` is that of `save`.
     """
     from proto_schema.files.models import save
     from proto_schema.files.saving import Where
@@ -102,4 +103,5 @@ def save_inferred(
     external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)
     beside = os.path.dirname(os.path.abspath(source)) == os.path.dirname(os.path.abspath(target))
     where: Where = "reference" if external and beside else None
-    save(model, target, where if shard_size is None else True, shard_size=shard_size, overwrite=overwrite)
+    where = where if shard_size is None else True
+    save(model, target, where, shard_size=shard_size, overwrite=overwrite, checksums=checksums)

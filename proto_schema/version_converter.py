@@ -109,11 +109,12 @@ def save_converted(
     target: str | os.PathLike[str],
     overwrite: bool = False,
     shard_size: int | None = None,
+    checksums: bool = False,
 ) -> None:
     """Write what was converted of the file `source`; data as `save_inferred` of shape_inference writes it."""
     from proto_schema.shape_inference import save_inferred
 
-    save_inferred(model, source, target, overwrite, shard_size)
+    save_inferred(model, source, target, overwrite, shard_size, checksums)
 
 
 def has_external(model: ModelProto) -> bool:

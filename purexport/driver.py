@@ -90,6 +90,7 @@ def export(
     archive: Archive = None,
     resume: bool = False,
     overwrite: bool = False,
+    checksums: bool = False,
     custom_translation_table: Mapping[Any, Callable[..., object]] | None = None,
     verify: bool | list[Any] = False,
     rtol: float | None = None,
@@ -162,6 +163,7 @@ def export(
       `archive`: "tar": model and weights in one stream.
       `resume`: True: an interrupted save is continued.
       `overwrite`: True: a file that is not known to be a model may be replaced.
+      `checksums`: True: the file says the SHA-256 of its tensors and data files.
 
     Reports and checks:
       `verbose`: True logs the printed graph; a function gets its text.
@@ -217,6 +219,7 @@ def export(
         archive=archive,
         resume=resume,
         overwrite=overwrite,
+        checksums=checksums,
         custom_translation_table=custom_translation_table,
         verify=verify,
         rtol=rtol,

@@ -153,6 +153,7 @@ class Options:
     archive: Archive = None
     resume: bool = False
     overwrite: bool = False
+    checksums: bool = False
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None
     verify: bool | list[Any] = False
     rtol: float | None = None

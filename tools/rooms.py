@@ -96,7 +96,7 @@ ROOMS = {
     ),
     "files": _room(
         "proto_schema/files/*",
-        "proto_schema/{plan,modes,ownership,resume,save_random,checksums,share,files}",
+        "proto_schema/{plan,modes,ownership,resume,save_random,checksums,manifest,share,files}",
         "proto_schema/{faults,killed,stress} cli/{ownership,save}",
     ),
     "derived": _room("proto_schema/derived/*", "proto_schema/{strided,share,payload,experts,quantization}"),

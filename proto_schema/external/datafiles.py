@@ -155,7 +155,7 @@ def with_data(message: M, external: Mapping[int, BytesLike]) -> M:
         changed.external_data, changed.data_location, changed.raw_data = [], None, data
         return changed
 
-    return _rewritten(message, inlined)
+    return rewritten(message, inlined)
 
 
 def without_data(message: M, places: Mapping[int, Place]) -> M:
@@ -169,7 +169,7 @@ def without_data(message: M, places: Mapping[int, Place]) -> M:
         set_entries(changed, *place)
         return changed
 
-    return _rewritten(message, moved)
+    return rewritten(message, moved)
 
 
 @cache
@@ -177,7 +177,8 @@ def _tensor_fields(cls: type[Message]) -> list[Field]:
     return fields_to(cls, TensorProto)
 
 
-def _rewritten(message: M, change: Change) -> M:
+def rewritten(message: M, change: Change) -> M:
+    """The message with every tensor in it changed; only what changes is copied."""
     if isinstance(message, TensorProto):
         return cast("M", change(message))
     result = message
@@ -186,10 +187,10 @@ def _rewritten(message: M, change: Change) -> M:
         if not value:
             continue
         if row.repeated:
-            made = [_rewritten(child, change) for child in value]
+            made = [rewritten(child, change) for child in value]
             same = all(new is old for new, old in zip(made, value, strict=True))
         else:
-            made = _rewritten(value, change)
+            made = rewritten(value, change)
             same = made is value
         if not same:
             result = copy(message) if result is message else result

@@ -110,6 +110,7 @@ def save(
     resume: bool = False,
     archive: Archive = None,
     overwrite: bool = False,
+    checksums: bool = False,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
 
@@ -130,12 +131,16 @@ def save(
     that no other model in the folder refers to; it hands on its mode and owner. If the usual name of the data file is
     another's, NAME.1.data is used, and so on. overwrite=True: files that nobody is known to need are replaced too, but
     never those that hold data of another model.
+    checksums=True: the model says the SHA-256 of each tensor and each data file, taken while the bytes pass;
+    `purexport check --checksums` compares. Not with an archive.
     Raises EncodeError for what the format cannot hold or what cannot be referred to, OSError where the target cannot be
     written (it stays as it was; before the first byte where the disk is too small), among these FileExistsError and
     PermissionError for a file that must not be replaced, ExternalDataError where data to be written cannot be read, or
     changed since the model was loaded.
     """
-    options = WriteOptions(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
+    options = WriteOptions(
+        external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite, checksums
+    )
     saving.save(model, target, options, progress)
 
 
@@ -152,6 +157,7 @@ def plan(
     resume: bool = False,
     archive: Archive = None,
     overwrite: bool = False,
+    checksums: bool = False,
 ) -> SavePlan:
     """What `save` with these arguments would write: files, tensors, sources, disk space, memory. Writes nothing.
 
@@ -159,5 +165,7 @@ def plan(
     """
     from proto_schema.files.saveplan import describe
 
-    options = WriteOptions(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
+    options = WriteOptions(
+        external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite, checksums
+    )
     return describe(prepare(model, target, options))

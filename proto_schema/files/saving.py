@@ -22,12 +22,29 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
 from proto_schema.external.copying import Sources
-from proto_schema.external.datafiles import Place, Plan, lies_already, payload_of, plan, with_data, without_data
+from proto_schema.external.datafiles import (
+    DataFile,
+    Place,
+    Plan,
+    lies_already,
+    payload_of,
+    plan,
+    with_data,
+    without_data,
+)
+from proto_schema.external.manifest import (
+    Sums,
+    digests_of_files,
+    note_digests,
+    with_digests_of_files,
+    with_room_for_digests,
+    without_stale_digests,
+)
 from proto_schema.external.meter import Meter, Progress
-from proto_schema.external.payload import BytesLike, Stamp, changed, nbytes, stamp_of
+from proto_schema.external.payload import BytesLike, FileRange, Stamp, changed, nbytes, stamp_of
 from proto_schema.external.references import referred
 from proto_schema.files.archive import model_name, tar_parts
-from proto_schema.files.commit import DataCommit, DataWriter, turn, write_data
+from proto_schema.files.commit import Commit, DataCommit, DataWriter, turn, write_data
 from proto_schema.files.durable import blamed_on, takes_rename, write_stream, write_through
 from proto_schema.files.locks import Lock
 from proto_schema.files.naming import data_names, fitted
@@ -61,6 +78,7 @@ class SaveOptions(TypedDict, total=False):
     resume: bool
     archive: Archive
     overwrite: bool
+    checksums: bool
 
 
 Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
@@ -78,6 +96,7 @@ class WriteOptions:
     resume: bool = False
     archive: Archive = None
     overwrite: bool = False
+    checksums: bool = False
 
     def __post_init__(self) -> None:
         location, shard = self.location, self.shard_size
@@ -85,6 +104,8 @@ class WriteOptions:
             raise ValueError(f"archive={self.archive!r} is neither None nor 'tar'")
         if self.archive is not None and self.external_data == "reference":
             raise ValueError("an archive holds the weights: external_data is None, True or False, not 'reference'")
+        if self.archive is not None and self.checksums:
+            raise ValueError("the model comes first in an archive, before its weights have passed: leave checksums out")
         if self.external_data not in (None, False, True, "reference"):
             raise ValueError(f"external_data={self.external_data!r} is none of None, True, False and 'reference'")
         if self.alignment < 1 or self.size_threshold < 0 or (shard is not None and shard < 1):
@@ -103,7 +124,7 @@ class Work:
     `unchanged`: the data files are there already. `taken`: files have their names that may go. `resume`: what an
     interrupted save left is used, and what this one leaves may be. `archive`: `parts` are those of a tar of model and
     data files. `overwrite`: data files of nobody known may go too. `used`: files that the model is going to refer to
-    and that are there, as they must stay until the model is committed.
+    and that are there, as they must stay until the model is committed. `sums`: digests of what is written.
     """
 
     target: Any
@@ -124,6 +145,7 @@ class Work:
     archive: bool = False
     overwrite: bool = False
     used: dict[str, Stamp | None] = field(default_factory=dict)
+    sums: Sums | None = None
 
     @property
     def kind(self) -> str:
@@ -195,6 +217,7 @@ def prepare(model: ModelProto, target: Any, options: WriteOptions, lock: Lock | 
     path = None if hasattr(target, "write") else os.fspath(target)
     if path is not None and options.location == os.path.basename(path):
         raise ValueError(f"location {options.location!r} is the model's own name")
+    model = with_room_for_digests(model) if options.checksums else without_stale_digests(model)
     stored = [(tensor, data) for tensor in tensors(model) if (data := payload_of(tensor)) is not None]
     sources = Sources()
     for _, data in stored:
@@ -207,7 +230,10 @@ def prepare(model: ModelProto, target: Any, options: WriteOptions, lock: Lock | 
         return _archived(model, target, path, stored, sources, options)
     if not options.external_data:
         loaded = {id(tensor): data for tensor, data in stored if tensor.data_location == TensorProto.EXTERNAL}
-        parts, size = _inline(model, stored, loaded)
+        fits = sum(nbytes(data) for _, data in stored) <= MAX_LENGTH
+        if options.checksums and fits:
+            note_digests(stored)
+        parts, size = _inline(with_digests_of_files(model, {}), stored, loaded)
         if size <= MAX_LENGTH:
             return Work(target, path, renames, stored, sources, model, parts, size, held=loaded)
         if options.external_data is False or not renames:
@@ -279,8 +305,12 @@ def _with_files(
         for tensor, data in moving
         if id(tensor) not in layout.places and (pinned := sources.pinned(data)) is not tensor.raw_data
     }
+    sums = Sums(moving, layout) if options.checksums else None
+    if sums is not None:
+        note_digests([(tensor, data) for tensor, data in moving if id(tensor) not in layout.places])
     whole = with_data(model, kept) if kept else model
     work = Work(path, path, True, stored, sources, whole, [], 0, layout, references=found, held=kept)
+    work.sums = sums
     work.resume, work.overwrite = options.resume and locked, options.overwrite
     work.names = _names(work, moving, options.location, locked)
     layout.mark(work.names, base)
@@ -291,6 +321,7 @@ def _with_files(
     for tensor, data in stored:
         if place := found.get(id(tensor)):
             work.used[os.path.join(folder, place[0])] = sources.stamp(data)
+    _read_digests(work, folder)
     work.parts, work.size = _outside(work, work.names)
     return work
 
@@ -347,10 +378,51 @@ def _stamp(path: str) -> Stamp | None:
 def _outside(work: Work, names: Sequence[str]) -> tuple[list[BytesLike], int]:
     """The encoding of the model whose data lies in files of these names."""
     places = {key: (names[index], offset, length) for key, (index, offset, length) in work.layout.places.items()}
-    parts, size = encode_parts(without_data(work.model, {**places, **work.references}))
+    model = with_digests_of_files(work.model, _digests_of_files(work, names))
+    parts, size = encode_parts(without_data(model, {**places, **work.references}))
     if size > MAX_LENGTH:
         raise EncodeError(f"the model has {size} bytes without its external data, past protobuf's limit of 2 GiB")
     return parts, size
+
+
+def _read_digests(work: Work, folder: str) -> None:
+    """Takes the digests of the data that stays where it is."""
+    if work.sums is None:
+        return
+    if work.unchanged:
+        for index, (path, content) in enumerate(zip(work.paths, work.layout.files, strict=True)):
+            work.sums.read(index, content, _whole(path))
+    work.sums.read_references(work.stored, work.references, lambda location: _whole(os.path.join(folder, location)))
+
+
+def _whole(path: str) -> FileRange:
+    status = os.stat(path)
+    return FileRange(path, 0, status.st_size, stamp_of(status))
+
+
+def _digests_of_files(work: Work, names: Sequence[str]) -> dict[str, str]:
+    """What the model is to say of its data files; where they are not written yet, as many characters."""
+    if work.sums is not None:
+        return work.sums.by_name(names)
+    stays = {place[0] for place in work.references.values()}.union(names if work.unchanged else ())
+    return {name: digest for name, digest in digests_of_files(work.model).items() if name in stays}
+
+
+def _with_digests(work: Work, writer: DataWriter) -> DataWriter:
+    """The writer of data files, which notes digests where they are asked for."""
+    sums = work.sums
+    if sums is None:
+        return writer
+
+    def write(commit: Commit, target: str, content: DataFile) -> str:
+        index = next(place for place, other in enumerate(work.layout.files) if other is content)
+        if writer is write_data:
+            return commit.write(target, sums.passing(index, content), content.whole_size)
+        made = writer(commit, target, content)  # it has its own order: what is there is read again
+        sums.read(index, content, _whole(made))
+        return made
+
+    return write
 
 
 def _write_out(work: Work, progress: Progress | None) -> None:
@@ -370,9 +442,10 @@ def _commit(work: Work, lock: Lock, progress: Progress | None, writer: DataWrite
     _refuse_full(work)
 
     def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
-        return (work.parts, work.size) if names == work.names or work.archive else _outside(work, names)
+        same = work.archive or (names == work.names and work.sums is None)
+        return (work.parts, work.size) if same else _outside(work, names)
 
-    writer = writer or (write_resumable if work.resume else write_data)
+    writer = _with_digests(work, writer or (write_resumable if work.resume else write_data))
     files = [] if work.archive else work.layout.files
     made = DataCommit(
         work.target, lock, files, encoded, work.objection, work.check, list(work.used), work.sources, meter, writer

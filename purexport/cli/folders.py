@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from purexport.cli.streams import add_shard_size, report_stream
+from purexport.cli.streams import add_data_files, report_stream
 from purexport.cli.terminal import safe_lines
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -16,7 +16,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
     """The folder to read and the one to write."""
     parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
-    add_shard_size(parser)
+    add_data_files(parser, checksums=False)
 
 
 def add_opset_and_dtype(parser: argparse.ArgumentParser, opset: int) -> None:

@@ -10,10 +10,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, TypedDict
 
 import proto_schema as ps
 from purexport.cli.errors import UsageError
+from purexport.cli.specs import parse_size
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +26,24 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help=text)
 
 
-def add_shard_size(parser: argparse.ArgumentParser) -> None:
-    """The option for several data files."""
+def add_data_files(parser: argparse.ArgumentParser, checksums: bool = True) -> None:
+    """The options for data files: how many, and with digests."""
     parser.add_argument("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 5GB")
+    if checksums:
+        text = "write the SHA-256 of each tensor and each data file into the model, for `purexport check --checksums`"
+        parser.add_argument("--checksums", action="store_true", help=text)
+
+
+def data_files(args: argparse.Namespace) -> DataFiles:
+    """What these options say. Raises UsageError."""
+    return DataFiles(shard_size=parse_size(args.shard_size), checksums=args.checksums)
+
+
+class DataFiles(TypedDict):
+    """How data files are written, as options of `proto_schema.save`."""
+
+    shard_size: int | None
+    checksums: bool
 
 
 def report_stream(target: str) -> TextIO:
@@ -81,7 +97,7 @@ def model_to_stdout() -> Iterator[Stdout]:
 
 
 def save_changed(
-    model: ps.ModelProto, made: ps.ModelProto, source: str, target: str, force: bool, shard_size: int | None = None
+    model: ps.ModelProto, made: ps.ModelProto, source: str, target: str, force: bool, stored: DataFiles
 ) -> None:
     """Write what has other weights than the model of the file `source`. Raises ValueError for a target in its files."""
     from proto_schema.files.owned import files_of
@@ -91,5 +107,5 @@ def save_changed(
     judge(os.fspath(target), "model", files_of(os.fspath(source)), force)
     tensors = model.graph.initializer if model.graph is not None else ()
     outside = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors)
-    where = True if outside or shard_size is not None else None
-    ps.save(made, target, external_data=where, shard_size=shard_size, overwrite=force)
+    where = True if outside or stored["shard_size"] is not None else None
+    ps.save(made, target, external_data=where, overwrite=force, **stored)

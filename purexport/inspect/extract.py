@@ -149,11 +149,12 @@ def extract_subgraph(
     *,
     overwrite: bool = False,
     shard_size: int | None = None,
+    checksums: bool = False,
 ) -> int:
     """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`.
 
-    Types that the file does not say are inferred. `overwrite` and `shard_size` are as in save; with the latter the
-    weights go to data files.
+    Types that the file does not say are inferred. `overwrite`, `shard_size` and `checksums` are as in save; with
+    `shard_size` the weights go to data files.
     """
     model = ps.load(path)
     graph = model.graph or ps.GraphProto()
@@ -164,7 +165,7 @@ def extract_subgraph(
     made = subgraph(model, outputs, inputs)
     judge(os.fspath(target), "model", files_of(os.fspath(path)), overwrite)
     outside = None if shard_size is None else True
-    ps.save(made, target, external_data=outside, shard_size=shard_size, overwrite=overwrite)
+    ps.save(made, target, external_data=outside, shard_size=shard_size, overwrite=overwrite, checksums=checksums)
     return len(made.graph.node) if made.graph is not None else 0
 
 

@@ -55,10 +55,11 @@ WRITERS = [
 @pytest.mark.parametrize(("words", "size", "count", "bound"), WRITERS, ids=lambda value: str(value)[2:22])
 def test_verbs_write_several_files(words: list[str], size: str, count: int, bound: float, source: str) -> None:
     argv = [word.format(f"{source}.onnx") for word in words]
-    assert main([*argv, "--shard-size", size]) == 0
+    assert main([*argv, "--shard-size", size, "--checksums"]) == 0
     names = [f"o.onnx-{index:05}-of-{count:05}.data" for index in range(1, count + 1)]
     assert data_of("o.onnx") == names
     assert all(is_marked(name, {name}, "o.onnx") for name in names)
+    assert main(["check", "o.onnx", "--checksums"]) == 0
     wanted = results("m.onnx")
     assert np.linalg.norm(results("o.onnx") - wanted) <= bound * np.linalg.norm(wanted)
     assert main(argv) == 0  # without the option: one file, or none, or the data stays; those of before are gone
@@ -116,7 +117,10 @@ def test_readers(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 
 
 MISTAKES = [
-    (["extract", "m.onnx", "--tensor", "w0", "-o", "w.npy", "--shard-size", "1GB"], "--shard-size goes with --outputs"),
+    (
+        ["extract", "m.onnx", "--tensor", "w0", "-o", "w.npy", "--shard-size", "1GB"],
+        "--shard-size and --checksums go with",
+    ),
     (["quantize", "m.onnx", "-o", "q.onnx", "--shard-size", "big"], "--shard-size 'big': write a size"),
     (["share", "m.onnx", "-o", "to", "--shard-size", "0"], "--shard-size '0': write a size"),
 ]

@@ -14,8 +14,8 @@ import proto_schema as ps
 from proto_schema.budget import EVALUATION
 from proto_schema.units import counted
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import add_budget, parse_budget, parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream, save_changed
+from purexport.cli.specs import add_budget, parse_budget
+from purexport.cli.streams import add_data_files, add_force, data_files, report_stream, save_changed
 from purexport.cli.terminal import titled
 
 _EXAMPLES = """\
@@ -71,7 +71,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same without --dtype")
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")
     add_budget(parser, "each run of our evaluator with --samples or --search", EVALUATION)
-    add_shard_size(parser)
+    add_data_files(parser)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_options_of_dtype(args)
     if args.output is None and not args.dry_run:
         raise UsageError("say where to write the result, as in -o out.onnx, or --dry-run to write nothing")
-    shard = parse_size(args.shard_size)
+    stored = data_files(args)
     model = made = ps.load(args.file)
     facts: dict[str, Any] = {"file": args.file, "output": args.output, "dry_run": args.dry_run, "refused": []}
     try:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         return _to_dtype(args, model, made, facts)
     facts |= {"converts": True, "opsets": _opsets(made), "ir_version": made.ir_version} | _changes(model, made)
     if not args.dry_run:
-        save_converted(made, args.file, args.output, args.force, shard)
+        save_converted(made, args.file, args.output, args.force, **stored)
     text = json.dumps(facts, indent=2) if args.json else "\n".join(titled(item) for item in _lines(facts))
     report_stream(args.output or "").write(text + "\n")
     return 0
@@ -144,7 +144,7 @@ def _to_dtype(args: argparse.Namespace, model: ps.ModelProto, given: ps.ModelPro
             raise
         raise UsageError(str(error).replace("keep=", "--keep ")) from error
     if not args.dry_run:
-        save_changed(model, made.model, args.file, args.output, args.force, parse_size(args.shard_size))
+        save_changed(model, made.model, args.file, args.output, args.force, data_files(args))
     changes = any(made.report.converted.values())
     lines = list(made.report.lines())
     if not changes:

@@ -18,7 +18,7 @@ from purexport.cli.errors import UsageError
 from purexport.cli.examples import refuse_missing
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
-from purexport.cli.streams import add_force, add_shard_size, model_to_stdout, report_stream
+from purexport.cli.streams import add_data_files, add_force, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import add_weights, parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
@@ -102,7 +102,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     where = "file (the default): weights go to FILE.data; reference: the file refers to the checkpoint"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
-    add_shard_size(parser)
+    add_data_files(parser)
     add("--tar", action="store_true", help="the model and its external data as one uncompressed tar")
     add("--resume", action="store_true", help="continue an interrupted export")
     add_force(parser)
@@ -142,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
     shard = parse_size(args.shard_size)
     stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
     stored |= {"shard_size": shard, "archive": "tar" if args.tar else None, "resume": args.resume}
+    stored["checksums"] = args.checksums
     stored["overwrite"] = args.force
     name = args.source.rpartition(":")[2].rpartition(".")[2]
     path = args.output or Path(f"{name}.{'tar' if args.tar else 'onnx'}")

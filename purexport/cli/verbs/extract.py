@@ -9,8 +9,8 @@ from typing import Any
 
 from proto_schema.units import counted, size_text
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import parse_names, parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream
+from purexport.cli.specs import parse_names
+from purexport.cli.streams import add_data_files, add_force, data_files, report_stream
 from purexport.cli.terminal import safe
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
 
@@ -39,7 +39,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--outputs", metavar="NAMES", help="write the nodes that compute these values (names separated by commas)")
     add("--inputs", metavar="NAMES", help="where that subgraph begins (default: at the inputs of the graph)")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")
-    add_shard_size(parser)
+    add_data_files(parser)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say what to extract: one of --tensor NAME, --tensors, --outputs NAMES")
     if args.inputs is not None and args.outputs is None:
         raise UsageError("--inputs goes with --outputs")
-    if args.shard_size is not None and args.outputs is None:
-        raise UsageError("--shard-size goes with --outputs: .npy and .safetensors are one file each")
+    if (args.shard_size is not None or args.checksums) and args.outputs is None:
+        raise UsageError("--shard-size and --checksums go with --outputs: .npy and .safetensors are one file each")
     if args.outputs is not None and not parse_names(args.outputs):
         raise UsageError("--outputs: name at least one value, as in --outputs scores,boxes")
     facts: dict[str, Any] = {"file": args.output}
@@ -68,9 +68,10 @@ def run(args: argparse.Namespace) -> int:
         text = counted(count, "tensor")
         notes = [f"left out  {line}" for line in left_out]
     else:
-        options: dict[str, Any] = {"overwrite": args.force, "shard_size": parse_size(args.shard_size)}
         inputs = args.inputs and parse_names(args.inputs)
-        nodes = extract_subgraph(args.file, args.output, parse_names(args.outputs), inputs, **options)
+        nodes = extract_subgraph(
+            args.file, args.output, parse_names(args.outputs), inputs, overwrite=args.force, **data_files(args)
+        )
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
     facts["bytes"] = os.path.getsize(args.output)

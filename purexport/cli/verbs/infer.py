@@ -13,8 +13,8 @@ import proto_schema as ps
 from proto_schema.budget import INFERENCE
 from proto_schema.graphs.dims import known_size
 from purexport.cli.describe import describe
-from purexport.cli.specs import add_budget, parse_budget, parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream
+from purexport.cli.specs import add_budget, parse_budget
+from purexport.cli.streams import add_data_files, add_force, data_files, report_stream
 from purexport.cli.terminal import line, titled
 from purexport.cli.verbs.show import table
 
@@ -42,7 +42,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser.add_argument("--dry-run", action="store_true", help="with -o: say what would be written, and write nothing")
     parser.add_argument("--strict", action="store_true", help="stop at the first contradiction, and write no file")
     add_budget(parser, "functions and bodies of loops that are inferred again and again", INFERENCE)
-    add_shard_size(parser)
+    add_data_files(parser)
     add_force(parser)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     return parser
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     # it loads numpy, which the help of all verbs does not need
     from proto_schema.shape_inference import InferenceError, infer_with_problems, save_inferred
 
-    budget, shard = parse_budget(args.budget), parse_size(args.shard_size)
+    budget, stored = parse_budget(args.budget), data_files(args)
     try:
         model, problems = infer_with_problems(args.file, check_type=True, strict_mode=args.strict, budget=budget)
     except InferenceError as error:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         facts["dry_run"] = args.dry_run
         facts["output"] = args.output
         if not args.dry_run:
-            save_inferred(model, args.file, args.output, args.force, shard)
+            save_inferred(model, args.file, args.output, args.force, **stored)
     if args.json:
         text = json.dumps(facts, indent=2)
     else:

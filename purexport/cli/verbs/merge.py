@@ -12,8 +12,8 @@ import proto_schema as ps
 from proto_schema.units import counted, size_text
 from purexport.cli.describe import describe
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import parse_names, parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream
+from purexport.cli.specs import parse_names
+from purexport.cli.streams import DataFiles, add_data_files, add_force, data_files, report_stream
 from purexport.cli.terminal import safe
 
 _EXAMPLES = """\
@@ -48,7 +48,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--outputs", metavar="NAMES", help="keep these outputs only (names separated by commas)")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")
     add("--dry-run", action="store_true", help="report on the merged model, and write nothing")
-    add_shard_size(parser)
+    add_data_files(parser)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -60,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
     if len(args.prefix) > 2:
         raise UsageError("--prefix: give it once for the first model, and once more for the second")
     prefixes = [*args.prefix, None, None]
-    shard = parse_size(args.shard_size)
+    stored = data_files(args)
     merged = _merged(args, pairs, prefixes)
     facts = _facts(merged, args.output, args.dry_run)
     if not args.dry_run:
-        _save(merged, args, shard)
+        _save(merged, args, stored)
         facts["bytes"] = os.path.getsize(args.output)
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(safe, _lines(facts)))
     report_stream(args.output).write(text + "\n")
@@ -88,7 +88,7 @@ def _merged(args: argparse.Namespace, pairs: list[tuple[str, str]], prefixes: Se
         raise UsageError(f"{error.found}; --prefix a_ --prefix b_ goes before the names of the two") from None
 
 
-def _save(model: ps.ModelProto, args: argparse.Namespace, shard: int | None) -> None:
+def _save(model: ps.ModelProto, args: argparse.Namespace, stored: DataFiles) -> None:
     from proto_schema.external import tensors
     from proto_schema.files.owned import files_of
     from proto_schema.files.targets import judge
@@ -96,8 +96,8 @@ def _save(model: ps.ModelProto, args: argparse.Namespace, shard: int | None) -> 
     for source in (args.first, args.second):
         judge(os.fspath(args.output), "model", files_of(os.fspath(source)), args.force)
     external = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors(model))
-    where: Any = True if shard is not None else "reference" if external else None
-    ps.save(model, args.output, external_data=where, shard_size=shard, overwrite=args.force)
+    where: Any = True if stored["shard_size"] is not None else "reference" if external else None
+    ps.save(model, args.output, external_data=where, overwrite=args.force, **stored)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import proto_schema as ps
 from proto_schema.budget import EVALUATION
 from purexport.cli.errors import UsageError
-from purexport.cli.specs import add_budget, parse_budget, parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream, save_changed
+from purexport.cli.specs import add_budget, parse_budget
+from purexport.cli.streams import add_data_files, add_force, data_files, report_stream, save_changed
 from purexport.cli.terminal import titled
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--threads", metavar="N", type=int, help="number of threads (default: one for each core)")
     add("--dry-run", action="store_true", help="say what would be done, with errors, and write nothing")
     add_budget(parser, "each run on a sample by our evaluator, and for a file of samples", EVALUATION)
-    add_shard_size(parser)
+    add_data_files(parser)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace) -> int:
         accuracy_level=args.accuracy_level,
         threads=args.threads,
     )
-    shard = parse_size(args.shard_size)
+    stored = data_files(args)
     model = ps.load(args.file)
     if args.opset is not None:
         model = ps.version_converter.convert_version(model, args.opset)
@@ -165,7 +165,7 @@ def _run(args: argparse.Namespace) -> int:
             _NOTHING if args.dry_run else f"{_NOTHING}: {args.output} has the weights of {args.file} as they are"
         )
     if not args.dry_run:
-        save_changed(model, made, args.file, args.output, args.force, shard)
+        save_changed(model, made, args.file, args.output, args.force, stored)
     text = json.dumps({**facts, **more}, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0 if any_fewer else 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import proto_schema as ps
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream
+from purexport.cli.streams import add_data_files, add_force, report_stream
 from purexport.cli.terminal import safe_lines
 
 _EXAMPLES = """\
@@ -42,7 +42,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add("--location", metavar="NAME", help="the name of the data file (default: model.onnx.data)")
     add("--dry-run", action="store_true", help="only say what would be written")
-    add_shard_size(parser)
+    add_data_files(parser, checksums=False)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser

@@ -12,7 +12,7 @@ from proto_schema.budget import EVALUATION, FOLDING
 from purexport.cli.errors import UsageError
 from purexport.cli.feeds import add_feed, files_of_feed, make_feed
 from purexport.cli.specs import parse_budget, parse_size
-from purexport.cli.streams import add_force, add_shard_size, report_stream
+from purexport.cli.streams import add_data_files, add_force, data_files, report_stream
 from purexport.cli.terminal import titled
 
 _EXAMPLES = """\
@@ -57,7 +57,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--prove", metavar="N", type=int, default=0, help="run both models on N random inputs and compare")
     add_feed(parser)
     add("--dry-run", action="store_true", help="say what would be done, and write nothing")
-    add_shard_size(parser)
+    add_data_files(parser)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -75,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
     from proto_schema.shape_inference import save_inferred
     from proto_schema.simplification import simplified
 
-    shard = parse_size(args.shard_size)
+    stored = data_files(args)
     model = ps.load(args.file)
     given = args.input or args.inputs or args.dim
     prove = [make_feed(model, args, seed) for seed in range(args.prove)] if given else args.prove
     size, budget = parse_size(args.fold_bytes, "--fold-bytes") or 0, parse_budget(args.budget)
     found = simplified(model, fold_bytes=size, prove=prove, budget=budget)
     if not args.dry_run:
-        save_inferred(found.model, args.file, args.output, args.force, shard)
+        save_inferred(found.model, args.file, args.output, args.force, **stored)
     before, after = _operators(model), _operators(found.model)
     facts: dict[str, Any] = {
         "file": args.file,
