@@ -228,7 +228,7 @@ ROOMS = {
     ),
     "weights": _room(
         "purexport/weights/*",
-        "weights/{index,npy,onnxfile,stamps,source,safetensors,convert,torchzip,torchlegacy,refused,float8,packed,hostile}",
+        "weights/{index,npy,onnxfile,stamps,source,safetensors,convert,torchzip,torchdcp,torchlegacy,refused,float8,packed,hostile}",
         "weights/export",
     ),
     "weights.gguf": _room("purexport/weights/gguf/*", "weights/gguf", "language/llamacpp"),

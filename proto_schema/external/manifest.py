@@ -140,8 +140,8 @@ class Sums:
         self._others: dict[str, str] = {}  # of files that are referred to
         self.files: dict[int, str] = {}  # by their place in the layout
         for tensor, _ in found:
-            if place := layout.places.get(id(tensor)):
-                self._at.setdefault(place[:2], []).append(tensor)
+            if found_at := layout.places.get(id(tensor)):
+                self._at.setdefault(found_at[:2], []).append(tensor)
 
     def by_name(self, names: Sequence[str]) -> dict[str, str]:
         """What the model says of its data files, pending where they are not written."""
@@ -176,8 +176,8 @@ class Sums:
         """Takes the digests of tensors that stay in files of others, and of those files."""
         places: dict[str, dict[Range, list[TensorProto]]] = {}
         for tensor, _ in found:
-            if place := references.get(id(tensor)):
-                location, offset, length = place
+            if found_at := references.get(id(tensor)):
+                location, offset, length = found_at
                 places.setdefault(location, {}).setdefault((offset, offset + length), []).append(tensor)
         for location, rows in places.items():
             self._others[location], digests = sums_of(whole(location), rows)

@@ -35,9 +35,10 @@ from proto_schema.files.commit import Commit
 from proto_schema.files.durable import create, write_parts
 from proto_schema.files.saving import WriteOptions
 from purexport import dtypes
-from purexport.distributed.boxes import Box, Part, assembled, parts_of, why_incomplete, write_part
+from purexport.distributed.parts import Part, parts_of, write_part
 from purexport.errors import DistributedError, WeightsError
 from purexport.graph.payloads import payload
+from purexport.weights.boxes import Box, assembled, why_incomplete
 from purexport.weights.stored import MOST_SHOWN, Stored
 
 SMALL = 1 << 16  # every process gets the values of tensors of up to this many bytes, for rules that look at values

@@ -40,6 +40,7 @@ from purexport.language.step import Decoder
 from purexport.language.tasks import is_encoder
 from purexport.language.trusted import AUTO_CLASSES, trusted_class, trusted_config, warning
 from purexport.torch_patches.empty import parameters_without_values
+from purexport.weights import torchdcp
 from purexport.weights.checkpoint import Checkpoint
 from purexport.weights.model.mapped import Mapped
 from purexport.weights.source import Weights, open_weights
@@ -284,18 +285,28 @@ def _is_packed(folder: Path, packing: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _weights_of(folder: Path) -> Path:
-    """The file with the weights, or their index.  Raises ExportError for links that lead out of the folder."""
+    """The file with the weights, their index, or the folder of their chunks.
+
+    Raises ExportError for links that lead out of the folder.
+    """
     for name in (_INDEX, _SINGLE):
         if (folder / name).is_file():
             if name == _INDEX:
                 check_index(folder, name)
             return file_in(folder, name)
+    chunks = torchdcp.files(sorted(path.name for path in folder.iterdir()))
+    if chunks:
+        for name in chunks:
+            file_in(folder, name)
+        return folder
     found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     parts = sorted(folder.glob(f"*{_LLAMA_CPP}"))
     found = found or [path for path in parts if not _LATER_PART.search(path.name)]
     if len(found) != 1:
         raise ExportError(
-            f"{folder} has neither {_SINGLE}, nor {_INDEX}, nor one {_LLAMA_CPP} file", code="not-a-decoder"
+            f"{folder} has neither {_SINGLE}, nor {_INDEX}, nor one {_LLAMA_CPP} file, nor a checkpoint of "
+            f"torch.distributed.checkpoint",
+            code="not-a-decoder",
         )
     for path in {found[0], *parts}:
         file_in(folder, path.name)

@@ -45,14 +45,15 @@ def _places(file: CheckpointFile) -> dict[str, str]:
     if not isinstance(found, dict) or not found:
         raise file.error(f"it has no weight_map, and so is not an index of a checkpoint; {_ADVICE}")
     for name, shard in found.items():
-        if not isinstance(shard, str) or not _lies_beside(shard):
+        if not isinstance(shard, str) or not lies_beside(shard):
             raise file.error(
                 f"tensor {shown(name)} would be in {shown(shard)}, which is not a file of the index's folder"
             )
     return found
 
 
-def _lies_beside(name: str) -> bool:
+def lies_beside(name: str) -> bool:
+    """Whether this is the name of a file in the folder, or below it."""
     parts = name.split("/")
     return not (set(name) & {"\\", "\0", ":"} or name.startswith("/") or ".." in parts or parts[-1] in ("", "."))
 

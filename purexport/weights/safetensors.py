@@ -31,15 +31,24 @@ def begins(start: bytes) -> bool:
 def read(file: CheckpointFile) -> list[Stored]:
     """The tensors, in the order of the header. WeightsError says what is malformed, and where."""
     header, start = _header(file)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise file.error(f"__metadata__ must be an object of texts; {_WRITE_AGAIN}")
+    _check_metadata(file, header.pop("__metadata__", {}))
     rows = [_row(file, name, entry) for name, entry in header.items()]
     _check_cover(file, rows, file.size - start)
     return [
         Stored(name, dtype, shape, file.range(start + begin, end - begin), file.label)
         for name, dtype, shape, begin, end in rows
     ]
+
+
+def metadata(file: CheckpointFile) -> dict[str, str]:
+    """What the writer says about the file. WeightsError where that is malformed."""
+    return _check_metadata(file, _header(file)[0].get("__metadata__", {}))
+
+
+def _check_metadata(file: CheckpointFile, found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise file.error(f"__metadata__ must be an object of texts; {_WRITE_AGAIN}")
+    return found
 
 
 _WRITE_AGAIN = "write the checkpoint again with the safetensors library"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from proto_schema.files.sniff import what_it_is
 from proto_schema.wire.collection import paused_collection
 from purexport.errors import WeightsError
-from purexport.weights import gguffile, index, npy, onnxfile, safetensors, torchlegacy, torchzip
+from purexport.weights import gguffile, index, npy, onnxfile, safetensors, torchdcp, torchlegacy, torchzip
 from purexport.weights.arrays import Mappings, stored
 from purexport.weights.packed import unpacked
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
@@ -53,9 +53,9 @@ def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
     """The tensors of a checkpoint, or of several, where a later one wins; none of their data is read.
 
     source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .gguf, .npz, .npy, .onnx)
-    or of a folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of
-    these, of which a later one wins. A weight in codes of GPTQ, AWQ, bitsandbytes or
-    fp8 is a float32 tensor under its name.
+    or of a folder that holds one, also one of torch.distributed.checkpoint; a mapping from name to torch tensor, numpy
+    array or `Stored`; or a sequence of these, of which a later one wins. A weight in codes of GPTQ, AWQ, bitsandbytes
+    or fp8 is a float32 tensor under its name.
     rename: {old: new}, or a function from old to new; None leaves a tensor out.
     Raises OSError where a file cannot be opened, WeightsError where it is malformed or keys do not fit, TypeError for
     a source that is none of these.
@@ -100,7 +100,14 @@ def _laid_over(layers: Iterable[Weights]) -> Weights:
 
 def _of_path(path: Path) -> Weights:
     if os.path.isdir(path):
-        path = _checkpoint_in(os.fsdecode(path))
+        folder = os.fsdecode(path)
+        names = sorted(os.listdir(folder))
+        if torchdcp.in_folder(names):
+            _refuse_two(folder, names)
+            rows = torchdcp.read(folder, names)
+            inside = os.path.join(folder, torchdcp.METADATA)
+            return Weights(unpacked({row.name: row for row in rows}, inside), os.path.basename(os.path.abspath(folder)))
+        path = _checkpoint_in(folder, names)
     with CheckpointFile(path) as file:
         is_index = file.start.lstrip().startswith(b"{") and not safetensors.begins(file.start)
         rows = index.read(file, _rows) if is_index else _rows(file)
@@ -151,16 +158,26 @@ _CHECKPOINTS = (
 )
 
 
-def _checkpoint_in(folder: str) -> str:
+def _refuse_two(folder: str, names: Sequence[str]) -> None:
+    """WeightsError for a folder with a checkpoint of torch.distributed.checkpoint and another one."""
+    other = [usual for usual, _ in _CHECKPOINTS if usual in names]
+    if other:
+        found = torchdcp.files(names)
+        raise WeightsError(
+            f"{folder} holds several checkpoints: {listed([*found[:1], *other])}; pass the one that is meant, or move "
+            "the other away"
+        )
+
+
+def _checkpoint_in(folder: str, names: Sequence[str]) -> str:
     """The one checkpoint in a folder. WeightsError where there is none, or it is not clear which one is meant."""
-    names = sorted(os.listdir(folder))
     for usual, endings in _CHECKPOINTS:
         found = [name for name in names if name.endswith(endings)]
         if usual in found or len(found) == 1:
             return os.path.join(folder, usual if usual in found else found[0])
         if found:
             raise WeightsError(f"{folder} holds several checkpoints: {listed(found)}; pass the one that is meant")
-    raise WeightsError(f"{folder} holds no checkpoint, but {listed(names) or 'nothing'}; pass the folder of one")
+    raise WeightsError(f"{folder} holds no checkpoint, but {listed(list(names)) or 'nothing'}; pass the folder of one")
 
 
 def _renamed(found: Weights, rename: Rename) -> Weights:

@@ -26,19 +26,24 @@ _Path = tuple[Any, ...]  # the keys that lead to a dict
 
 def rows(found: object, file: CheckpointFile, begin_of: Callable[[Storage], int]) -> list[Stored]:
     """The tensors of the state dict, in its order; `begin_of` says where in the file a storage begins."""
-    return list(_rows(_state_dict(found, file), file, begin_of))
+    return list(_rows(state_dict(found, file), file, begin_of))
 
 
-def _state_dict(found: object, file: CheckpointFile) -> dict[str, Any]:
-    """The dict of tensors by name in a checkpoint. WeightsError, with keys, where there is none or several."""
-    if isinstance(found, Tensor):
+def state_dict(
+    found: object, file: CheckpointFile, kind: type = Tensor, choice: str = "pass the one that is meant, as "
+) -> dict[str, Any]:
+    """The dict of tensors by name in a checkpoint. WeightsError, with keys, where there is none or several.
+
+    Tensors are of the class `kind`; `choice` says how the user chooses.
+    """
+    if isinstance(found, kind):
         raise file.error("it holds a single tensor without a name; save {name: tensor}")
     level: list[tuple[_Path, dict[Any, Any]]] = [((), found)] if isinstance(found, dict) else []
     seen = {id(found)}  # a dict may be in many others, and in itself
     for _ in range(DEPTH):
-        holders = [(path, item) for path, item in level if any(isinstance(value, Tensor) for value in item.values())]
+        holders = [(path, item) for path, item in level if any(isinstance(value, kind) for value in item.values())]
         if holders:
-            return _chosen(holders, file)
+            return _chosen(holders, file, choice)
         level = list(_inside(level, seen, file))
     keys = listed([key for key in found if isinstance(key, str)]) if isinstance(found, dict) else "no names"
     raise file.error(f"no dict of tensors by name is in it, it has {keys}; {SAVE_AGAIN}")
@@ -59,14 +64,12 @@ def _inside(
 _LOOK = 300  # bytes for a dict that is looked into: its path, its place among those seen
 
 
-def _chosen(holders: list[tuple[_Path, dict[str, Any]]], file: CheckpointFile) -> dict[str, Any]:
+def _chosen(holders: list[tuple[_Path, dict[str, Any]]], file: CheckpointFile, choice: str) -> dict[str, Any]:
     usual = [item for path, item in holders if len(path) == 1 and path[0] in USUAL]
     if len(holders) > 1 and len(usual) != 1:
         places = ["".join(f"[{shown(key)}]" for key in path) for path, _ in holders[:8]]
-        example = f"torch.load(path, mmap=True){places[0]}"
-        raise file.error(
-            f"several dicts of it hold tensors: {', '.join(places)}; pass the one that is meant, as {example}"
-        )
+        example = f"torch.load(path, mmap=True){places[0]}" if choice.endswith(" ") else ""
+        raise file.error(f"several dicts of it hold tensors: {', '.join(places)}; {choice}{example}")
     return usual[0] if usual else holders[0][1]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from copy import copy
 from reprlib import Repr
 from types import TracebackType
 from typing import TypeAlias
@@ -87,6 +88,7 @@ class CheckpointFile:
         self.path = os.path.abspath(os.fsdecode(path))
         self.label = os.path.basename(self.path)
         self.budget = budget or Budget()
+        self._base = 0
         _check_regular(os.stat(self.path), self.path)  # opening a device may do something, a socket cannot be opened
         self._file = io.FileIO(self.path, opener=without_waiting)
         status = os.fstat(self._file.fileno())
@@ -109,7 +111,7 @@ class CheckpointFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly these bytes, which must lie within the file. WeightsError if it has become shorter."""
-        self._file.seek(offset)
+        self._file.seek(self._base + offset)
         found = bytearray()
         while len(found) < length:
             data = self._file.read(length - len(found))
@@ -126,7 +128,15 @@ class CheckpointFile:
 
     def range(self, offset: int, length: int) -> FileRange:
         """A range of this very file, to be read later."""
-        return FileRange(self.path, offset, length, self.stamp)
+        return FileRange(self.path, self._base + offset, length, self.stamp)
+
+    def section(self, offset: int, length: int, label: str) -> CheckpointFile:
+        """A part of the file as if it was a file of its own; it is open as long as this one. It must lie within it."""
+        made = copy(self)
+        made._base += offset
+        made.size, made.label = length, label
+        made.start = made.read(0, min(length, 64))
+        return made
 
     def error(self, reason: str, code: str = "") -> WeightsError:
         """The error that says what is wrong with the file; the caller raises it."""

@@ -5,6 +5,8 @@ The pickle is read as data (`unpickle`), with the table of `torchvalues`; `state
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from purexport.weights.statedict import SAVE_AGAIN, rows
 from purexport.weights.stored import Stored, listed, shown
 from purexport.weights.torchvalues import GLOBALS, Storage, storage_of
@@ -16,13 +18,19 @@ LONGEST_PICKLE = 1 << 26  # of half a million tensors
 
 def read(archive: Archive) -> list[Stored]:
     """The tensors of the state dict, in its order. WeightsError says what is malformed or not supported, and where."""
+    found, begin_of = loaded(archive)
+    return rows(found, archive.file, begin_of)
+
+
+def loaded(archive: Archive) -> tuple[object, Callable[[Storage], int]]:
+    """(what was saved, where in the file its storages begin). WeightsError as `read`."""
     file = archive.file
     root = _root(archive)
     data = archive.content(archive.members[f"{root}data.pkl"], LONGEST_PICKLE, SAVE_AGAIN)
     _check_byte_order(archive, root)
     file.budget.earn(len(data))
     found = Unpickler(data, GLOBALS, storage_of, f"{file.label}: data.pkl", file.budget).load()
-    return rows(found, file, _Storages(archive, f"{root}data/").begin)
+    return found, _Storages(archive, f"{root}data/").begin
 
 
 def _root(archive: Archive) -> str:

@@ -7,6 +7,7 @@ Time is in proportion to the pickle. Each opcode takes from the stack what other
 the pickle. Four ways around that are closed: only texts become keys of a dict (numbers could be made to collide, and
 tuples that share their parts take long to hash), a set is kept as a list, numbers have at most LONGEST_NUMBER bytes,
 and the lists that are given to functions have no more items, all calls together, than the pickle has bytes.
+A class of the table may stand for records: what the pickle sets of them stays data.
 Memory is counted by opcode, before anything is made, and bounded by a budget.
 Source: the opcodes as Lib/pickletools.py of CPython documents them.
 """
@@ -24,6 +25,20 @@ from purexport.weights.stored import shown
 LONGEST_NUMBER = 1 << 10
 MOST_ARGUMENTS = 8  # of _rebuild_tensor_v3
 NEWEST = 5
+
+
+class Record:
+    """An object of a class that the table names: what the pickle sets of it, as data. It may be a key of a dict."""
+
+    __slots__ = ("kind", "state")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.state: object = None
+
+
+def ignored(*_: object) -> None:
+    """What the table has for a function or a class whose value is not needed, whatever its arguments are."""
 
 
 class EndsEarlyError(WeightsError):
@@ -242,10 +257,10 @@ class Unpickler:
         arguments, function = self._stack.pop(), self._stack.pop()
         if not (callable(function) and isinstance(arguments, tuple)):
             self.fail(f"it calls {shown(function)}, which is not a function")
-        if len(arguments) > MOST_ARGUMENTS:
+        if len(arguments) > MOST_ARGUMENTS and function is not ignored:
             self.fail(f"{self._near()}a call has {len(arguments)} arguments")
         # a list that was put into the memo costs two bytes when it is given again, and all its items when it is copied
-        given = sum(len(item) for item in arguments if isinstance(item, (list, tuple)))
+        given = sum(len(item) for item in (arguments, *arguments) if isinstance(item, (list, tuple)))
         self._given += given
         if self._given > len(self.data):
             self.fail("the lists that its calls copy have more items than it has bytes: it is hostile")
@@ -266,10 +281,10 @@ class Unpickler:
         return ""
 
     def _build(self) -> None:
-        """Sets attributes, which no value here has. A state dict carries the versions of its modules in this way."""
-        self._stack.pop()
-        if not self._stack:
-            raise IndexError
+        """Sets attributes, which only records have. A state dict carries the versions of its modules in this way."""
+        state = self._stack.pop()
+        if isinstance(self._stack[-1], Record):
+            self._stack[-1].state = state
 
     def _persistent_id(self) -> None:
         try:
@@ -300,8 +315,8 @@ class Unpickler:
 
 
 def set_item(target: dict[Any, Any], key: object, value: object) -> None:
-    """Sets an item under a key that is a text; any other key becomes an object, which no name equals."""
-    target[key if type(key) is str else object()] = value
+    """Sets an item under a key that is a text or a record; any other becomes an object, which no name equals."""
+    target[key if type(key) is str or isinstance(key, Record) else object()] = value
 
 
 _STOP = ord(".")

@@ -15,7 +15,9 @@ import torch
 import proto_schema as ps
 import purexport
 from proto_schema.numpy_helper import to_array
-from purexport.distributed.boxes import Box, Part, assembled, run_starts, why_incomplete
+from purexport.distributed.parts import Part
+from purexport.weights import open_weights
+from purexport.weights.boxes import Box, assembled, run_starts, why_incomplete
 from tests.distributed import worker
 from tests.proto_schema.decoys import used_by
 
@@ -84,6 +86,29 @@ def alone(name: str, options: dict[str, Any], folder: Path) -> dict[str, bytes]:
     else:
         ps.save(worker.whole_model(), folder / "m.onnx", external_data=True, **options)
     return files(folder)
+
+
+CHECKPOINTS = [(2, "checkpoint_of_fsdp"), (3, "checkpoint_of_fsdp"), (4, "checkpoint_of_a_grid")]
+
+
+@pytest.mark.full
+def test_checkpoints_of_groups(tmp_path: Path) -> None:
+    """What FSDP, also over tensor parallelism, writes by torch.distributed.checkpoint gives the file of one process."""
+    found = together(tmp_path, {world: [name] for world, name in CHECKPOINTS})
+    model, args = worker.net(), (torch.zeros(2, 150),)
+    (tmp_path / "alone").mkdir()
+    purexport.export(model, args, tmp_path / "alone" / "n.onnx", weights=dict(model.state_dict()), external_data=True)
+    for world, name in CHECKPOINTS:
+        assert [result and result[name] for result in found[world]] == [""] * world
+        folder = tmp_path / f"{world}-{name}" / "c"
+        assert len(list(folder.glob("*.distcp"))) == world
+        assert set(open_weights(folder)) == set(model.state_dict())
+        made = tmp_path / f"{world} made"
+        made.mkdir()
+        with torch.device("meta"):
+            hollow = worker.Net().eval()
+        purexport.export(hollow, args, made / "n.onnx", weights=folder, external_data=True)
+        assert files(made) == files(tmp_path / "alone")
 
 
 # (size of a world; by size, others in which a process is killed)

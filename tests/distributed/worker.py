@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict_saver import save as save_state
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
@@ -209,6 +210,30 @@ def fsdp_over_tensor_parallel(rank: int, world: int, folder: Path) -> None:
     save_net(model, folder)
 
 
+def checkpoint_of_fsdp(rank: int, world: int, folder: Path) -> None:
+    model = net()
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    save_checkpoint(model, folder)
+
+
+def checkpoint_of_a_grid(rank: int, world: int, folder: Path) -> None:
+    model = net()
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
+    parallelize_module(model, mesh["tp"], {"first": ColwiseParallel(), "second": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    save_checkpoint(model, folder)
+
+
+def save_checkpoint(model: torch.nn.Module, folder: Path) -> None:
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    save_state(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 1}, checkpoint_id=folder / "c"
+    )
+
+
 def save_net(model: torch.nn.Module, folder: Path) -> None:
     state = model.state_dict()
     weights = distributed.outline(state)
@@ -323,6 +348,8 @@ SCENARIOS: dict[str, Scenario] = {
         groups_at_once,
         fsdp,
         fsdp_over_tensor_parallel,
+        checkpoint_of_fsdp,
+        checkpoint_of_a_grid,
         a_partial_sum,
         a_missing_part,
         an_overlap,

@@ -28,9 +28,11 @@ NAMES = {
 }
 
 
-def safetensors(path: Path, state: Mapping[str, Tensor], pad: int = 0) -> Path:
+def safetensors(
+    path: Path, state: Mapping[str, Tensor], pad: int = 0, metadata: Mapping[str, str] | None = None
+) -> Path:
     """A checkpoint of tensors; `pad` bytes before the first say where in the file they begin to be unaligned."""
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     data = b""
     if pad:
         header["pad"] = {"dtype": "U8", "shape": [pad], "data_offsets": [0, pad]}

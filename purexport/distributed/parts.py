@@ -1,37 +1,23 @@
 """Parts of tensors: where they lie in the whole tensor, and where their bytes go.
 
-A box is the part of a tensor that a process holds: an offset and a size on each axis. The box of a DTensor follows from
-its placements: the mesh's axes cut an axis of the tensor one after the other, each as `torch.chunk` cuts. A strided
-shard (FSDP over tensor parallelism) is cut after those on its right.
+The box of a DTensor (`weights/boxes.py` has boxes) follows from its placements: the mesh's axes cut an axis of the
+tensor one after the other, each as `torch.chunk` cuts. A strided shard (FSDP over tensor parallelism) is cut after
+those on its right.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 
 from proto_schema.external.payload import chunks
 from purexport.graph.payloads import payload
-
-
-@dataclass(frozen=True)
-class Box:
-    """Offset and size on each axis."""
-
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """The number of elements."""
-        return math.prod(self.sizes)
+from purexport.weights.boxes import Box, run_starts
 
 
 @dataclass(frozen=True)
@@ -115,34 +101,6 @@ def _cutting_order(placements: Sequence[Any], mesh: Any) -> list[int]:
     return plain + strided
 
 
-def why_incomplete(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
-    """Why these boxes, all different, do not make up the whole tensor exactly once; '' if they do."""
-    boxes = [box for box in boxes if box.count]
-    found, wanted = sum(box.count for box in boxes), math.prod(shape)
-    if found < wanted:
-        return f"only {found} of its {wanted} elements are held"
-    if len(boxes) > 1 and shape:
-        starts = np.array([box.offsets for box in boxes])
-        ends = starts + np.array([box.sizes for box in boxes])
-        for start, end in zip(starts, ends, strict=True):
-            if (np.all((starts < end) & (ends > start), axis=1)).sum() > 1:
-                return f"two parts that overlap, but are not the same, hold its element {start.tolist()}"
-    return ""
-
-
-def run_starts(shape: tuple[int, ...], box: Box, item: int) -> tuple[int, Iterator[int]]:
-    """(bytes of a run, offsets of all runs) of a box in a row-major tensor with `item` bytes per element."""
-    inner = len(shape)
-    while inner and box.sizes[inner - 1] == shape[inner - 1]:
-        inner -= 1
-    split = max(inner - 1, 0)  # the axes from here on lie together
-    strides = [item * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    base = sum(offset * stride for offset, stride in zip(box.offsets, strides, strict=True))
-    outer = product(*(range(size) for size in box.sizes[:split]))
-    starts = (base + sum(i * stride for i, stride in zip(index, strides, strict=False)) for index in outer)
-    return item * math.prod(box.sizes[split:]), starts
-
-
 def write_part(descriptor: int, base: int, part: Part) -> int:
     """Writes a part's bytes to their places in the tensor that begins at `base` of an open file; returns how many.
 
@@ -169,12 +127,3 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
         count = os.pwrite(descriptor, data, offset)
         data = data[count:]
         offset += count
-
-
-def assembled(shape: tuple[int, ...], item: int, parts: Sequence[tuple[Box, bytes]]) -> bytes:
-    """The row-major bytes of a tensor, made of the bytes of its parts. They must cover it."""
-    whole = np.zeros((*shape, item), np.uint8)
-    for box, data in parts:
-        where = tuple(slice(at, at + size) for at, size in zip(box.offsets, box.sizes, strict=True))
-        whole[where] = np.frombuffer(data, np.uint8).reshape(*box.sizes, item)
-    return whole.tobytes()
