@@ -15,7 +15,7 @@ from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
 from purexport.weights.stored import shown, size_of
-from purexport.weights.unpickle import MOST_ARGUMENTS, ignored, set_item
+from purexport.weights.unpickle import MOST_ARGUMENTS, set_item
 
 MOST_AXES = 32  # numpy's limit before 2.0
 
@@ -168,6 +168,10 @@ def _size(items: object = ()) -> tuple[object, ...]:
     return tuple(items)
 
 
+def _plain(*_: object) -> None:
+    """A value that is not needed here: a device, a set, bytes."""
+
+
 def _globals() -> Iterator[tuple[str, object]]:
     yield from ((f"torch.{name}", StorageType(f"torch.{name}", code)) for name, code in _DTYPES.items())
     for name, code in _STORAGES.items():
@@ -177,7 +181,7 @@ def _globals() -> Iterator[tuple[str, object]]:
     for name in ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer"):
         yield name, StorageType(name, 0)
     for name in ("torch.device", "__builtin__.set", "builtins.set", "_codecs.encode"):
-        yield name, ignored
+        yield name, _plain
 
 
 GLOBALS: dict[str, object] = {

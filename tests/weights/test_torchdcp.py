@@ -309,6 +309,13 @@ DAMAGES: list[tuple[str, Callable[[Path], None], str]] = [
     ("a cut pickle", cut(".metadata", 9), r"^.metadata @0x.*: it ends too early"),
     ("a list", lambda folder: (folder / ".metadata").write_bytes(pickle.dumps([1])), "where Metadata should be"),
     (
+        "arguments copied",
+        lambda folder: (folder / ".metadata").write_bytes(
+            b"\x80\x02cpathlib\nPosixPath\nq\0(" + b"N" * 99 + b"tq\1" + b"h\0h\1R0" * 99 + b"."
+        ),
+        "the lists that its calls copy have more items than it has bytes",
+    ),
+    (
         "code",
         lambda folder: (folder / ".metadata").write_bytes(pickle.dumps(Evil())),
         r"needs posix.system, which no st",
