@@ -19,6 +19,7 @@ from proto_schema.checking import checksums, graphs, models, tensors, types
 from proto_schema.checking.context import Context, NameScope, SchemaSource
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
+from proto_schema.external.addresses import size_of_file
 from proto_schema.graphs.calls import domain_of
 from proto_schema.helper import find_min_ir_version_for
 from proto_schema.onnx import (
@@ -88,7 +89,7 @@ def check_model(
     if isinstance(model, (str, os.PathLike)):
         from proto_schema.files.models import load
 
-        size = os.path.getsize(model)
+        size = size_of_file(os.fspath(model))
         model = load(model)
         if size > MAX_LENGTH:
             raise CheckError(

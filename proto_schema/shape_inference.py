@@ -96,6 +96,7 @@ def save_inferred(
 
     With `shard_size` the data is written again, to files of about that many bytes. `checksums` is that of `save`.
     """
+    from proto_schema.external.addresses import is_address
     from proto_schema.files.models import save
     from proto_schema.files.saving import Where
 
@@ -103,5 +104,6 @@ def save_inferred(
     external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)
     beside = os.path.dirname(os.path.abspath(source)) == os.path.dirname(os.path.abspath(target))
     where: Where = "reference" if external and beside else None
-    where = where if shard_size is None else True
+    if shard_size is not None or (external and is_address(os.fspath(target))):
+        where = True
     save(model, target, where, shard_size=shard_size, overwrite=overwrite, checksums=checksums)

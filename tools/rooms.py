@@ -91,7 +91,7 @@ ROOMS = {
     ),
     "external": _room(
         "proto_schema/external/*",
-        "proto_schema/{payload,copying,external,files,archive,surroundings,modes,limits}",
+        "proto_schema/{payload,copying,external,addresses,files,archive,surroundings,modes,limits}",
         "proto_schema/{faults,killed,save_random}",
     ),
     "files": _room(

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, FileRange, Payload, opened, pieces
+from proto_schema.external.payload import CHUNK, Payload, RangePayload, pieces
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -31,7 +31,7 @@ class StridedPayload(Payload):
     """
 
     def __init__(
-        self, base: FileRange, itemsize: int, shape: Sequence[int], strides: Sequence[int], start: int = 0
+        self, base: RangePayload, itemsize: int, shape: Sequence[int], strides: Sequence[int], start: int = 0
     ) -> None:
         self.base = base
         self.itemsize = itemsize
@@ -61,7 +61,7 @@ class StridedPayload(Payload):
         if not self.nbytes:
             return
         kind = np.dtype(f"V{self.itemsize}") if self.itemsize not in (1, 2, 4, 8) else np.dtype(f"u{self.itemsize}")
-        with self._open() as file:
+        with self.base.open() as file:
             for corner, shape in blocks(self.shape, max(BLOCK // self.itemsize, 1)):
                 block = np.empty(shape, kind)
                 at = self.start + sum(index * step for index, step in zip(corner, self.strides, strict=True))
@@ -69,11 +69,7 @@ class StridedPayload(Payload):
                 yield from pieces(block.reshape(-1).view(np.uint8).data, limit)
                 del block  # before the next one is made
 
-    def _open(self) -> io.FileIO:
-        path = str(self.base.source)
-        return io.FileIO(path) if self.base.stamp is None else opened(path, self.base.stamp)
-
-    def _fill(self, file: io.FileIO, block: Array, at: int) -> None:
+    def _fill(self, file: io.RawIOBase, block: Array, at: int) -> None:
         """Reads a block whose first item is `at` bytes into the base."""
         steps = [step * self.itemsize for step in self.strides]
         spans = [(extent - 1) * step for extent, step in zip(block.shape, steps, strict=True)]
@@ -89,14 +85,14 @@ class StridedPayload(Payload):
         self._fill(file, block[first], at)
         self._fill(file, block[second], at + half * steps[axis])
 
-    def _read(self, file: io.FileIO, at: int, length: int) -> bytearray:
+    def _read(self, file: io.RawIOBase, at: int, length: int) -> bytearray:
         data = bytearray(length)
         file.seek(self.base.offset + at)
         view, left = memoryview(data), length
         while left:
             count = file.readinto(view[length - left :])
             if not count:
-                raise EOFError(f"{self.base.source}: {left} of {length} bytes at {self.base.offset + at} are missing")
+                raise EOFError(f"{self.base.name}: {left} of {length} bytes at {self.base.offset + at} are missing")
             left -= count
         return data
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from proto_schema.errors import ExternalDataError, UnreadableDataError
-from proto_schema.external.payload import KEEPS_OPEN, FileMap, FileRange, Stamp, changed, stamp_of
+from proto_schema.external.payload import KEEPS_OPEN, FileMap, FileRange, RangePayload, Stamp, changed, stamp_of
 from proto_schema.onnx import StringStringEntryProto, TensorProto
 from proto_schema.wire.fields import Message
 from proto_schema.wire.generate import finder
@@ -80,11 +80,11 @@ def _number(tensor: TensorProto, key: str, text: str | None) -> int | None:
 
 
 def _check_location(tensor: TensorProto, location: str) -> None:
-    if reason := _is_foreign(location):
+    if reason := is_foreign(location):
         raise _error(tensor, f"the external location {location!r} {reason}")
 
 
-def _is_foreign(location: str) -> str:
+def is_foreign(location: str) -> str:
     """What is wrong with a location as a path below the model's folder; '' if nothing is."""
     windows = "\\" in location or location[1:2] == ":"
     if not location or "\0" in location or location.startswith("/") or windows:
@@ -123,7 +123,7 @@ class Folder:
 
     def look(self, location: str) -> None:
         """Notes which file has that name now: one that takes its place, or a change, is refused later."""
-        if location in self._stamps or _is_foreign(location):
+        if location in self._stamps or is_foreign(location):
             return
         with suppress(OSError, ValueError):
             path = self.file(location)
@@ -138,7 +138,7 @@ class Folder:
         with _told(tensor, self.file(entries(tensor).location)):
             return memoryview(data.tobytes())
 
-    def payload(self, tensor: TensorProto, expected: int | None = None) -> memoryview | FileRange:
+    def payload(self, tensor: TensorProto, expected: int | None = None) -> memoryview | RangePayload:
         """The same; where mappings cost descriptors and few are left, a range, of a file that must not change."""
         entry = entries(tensor)
         data = self._found(tensor, entry.location)
@@ -152,11 +152,11 @@ class Folder:
             raise _error(
                 tensor, f"the external length is {stop - entry.offset}, but its type and dims need {expected} bytes"
             )
-        if isinstance(data, FileRange):
-            return FileRange(data.source, entry.offset, stop - entry.offset, data.stamp)
+        if not isinstance(data, memoryview):
+            return data.part(entry.offset, stop - entry.offset)
         return data[entry.offset : stop]
 
-    def whole(self, tensor: TensorProto, location: str) -> memoryview | FileRange:
+    def whole(self, tensor: TensorProto, location: str) -> memoryview | RangePayload:
         """The whole file of that name, for a reader who goes by other entries than `entries`; opened as safely."""
         _check_location(tensor, location)
         return self._found(tensor, location)
@@ -172,7 +172,7 @@ class Folder:
         except OSError:
             return False
 
-    def _found(self, tensor: TensorProto, location: str) -> memoryview | FileRange:
+    def _found(self, tensor: TensorProto, location: str) -> memoryview | RangePayload:
         with self._lock:
             found = self._maps.get(location)
             if found is None:

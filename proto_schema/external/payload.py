@@ -133,7 +133,26 @@ class FileMap(mmap.mmap):
                 self.madvise(mmap.MADV_DONTNEED)
 
 
-class FileRange(Payload):
+class RangePayload(Payload):
+    """Bytes that lie together somewhere, from `offset` on, of which parts can be taken."""
+
+    offset: int
+
+    @abstractmethod
+    def part(self, offset: int, length: int) -> RangePayload:
+        """`length` of these bytes, from `offset` on; they must lie within them."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What they lie in, for messages."""
+
+    @abstractmethod
+    def open(self) -> io.RawIOBase:
+        """What they lie in, to be read at several places: that they begin at `offset` of it is for the caller."""
+
+
+class FileRange(RangePayload):
     """`length` bytes at `offset` of a file that is opened when it is read, or of an open mapping.
 
     With a `stamp` (of `stamp_of`) the file must still be the one that had it: reading another raises ExternalDataError.
@@ -161,6 +180,17 @@ class FileRange(Payload):
     def identity(self) -> object:
         source = self.source if isinstance(self.source, str) else id(self.source)
         return (source, self.offset, self._length)
+
+    @property
+    def name(self) -> str:
+        return str(self.source)
+
+    def part(self, offset: int, length: int) -> FileRange:
+        return FileRange(self.source, self.offset + offset, length, self.stamp)
+
+    def open(self) -> io.RawIOBase:
+        path = str(self.source)
+        return io.FileIO(path) if self.stamp is None else opened(path, self.stamp)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         """Raises OSError where the file cannot be read, EOFError where it is too short, ExternalDataError by stamp."""

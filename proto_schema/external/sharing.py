@@ -20,6 +20,7 @@ from typing import Any
 
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
+from proto_schema.external.addresses import refuse_address
 from proto_schema.external.copying import Sources
 from proto_schema.external.datafiles import Plan, payload_of, plan, with_data, without_data
 from proto_schema.external.meter import Meter, Progress
@@ -98,6 +99,7 @@ def share(
     """
     names = list(models)
     place = os.fspath(folder)
+    refuse_address(place, "the folder of shared data")
     _check(names, location, size_threshold, alignment, shard_size)
     paths = [os.path.join(place, name) for name in names]
     with ExitStack() as stack:

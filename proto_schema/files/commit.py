@@ -18,6 +18,7 @@ from dataclasses import field
 from types import TracebackType
 from typing import TypeAlias
 
+from proto_schema.external.addresses import refuse_address
 from proto_schema.external.copying import Sources
 from proto_schema.external.datafiles import DataFile
 from proto_schema.external.meter import Meter
@@ -253,6 +254,7 @@ def replacing(
     Raises what `judge` does. A path that is no regular file is written to and not replaced: no lock is needed. A tool
     that only `appends` needs no new file, so a folder that takes none is no reason to refuse.
     """
+    refuse_address(path, "what this command writes")
     if not takes_rename(path):
         yield OutputFile(path, None)
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
+from proto_schema.external.addresses import RemoteFile, RemoteFolder, folder_of, is_address
 from proto_schema.external.meter import Progress
 from proto_schema.external.payload import FileMap
 from proto_schema.files import saving
@@ -46,6 +47,8 @@ def load(source: Path | Readable, *, trust_root: Path | None = None) -> ModelPro
     A path is mapped, not read: weights are views of the mapping, and external data is opened when it is asked for
     (`numpy_helper.to_array`), safely: links are refused unless they lead beneath `trust_root`. The data files must then
     be those that were there at the time of the load, unchanged; otherwise that raises ExternalDataError.
+    With the extra `remote` it may be an address (s3://, https://, memory://, ...). The model's own file is read,
+    external data where it is asked for.
     Raises OSError where the file cannot be read, DecodeError (with what the file seems to be) where it is no model.
     """
     if not isinstance(source, (str, os.PathLike)) and hasattr(source, "read"):
@@ -55,6 +58,8 @@ def load(source: Path | Readable, *, trust_root: Path | None = None) -> ModelPro
             raise TypeError("the file object gives text: open it with mode 'rb'")
         return _placed(data, name, trust_root)
     name = os.fspath(cast("Path", source))
+    if is_address(name):
+        return _of_address(name)
     while True:
         with open(name, "rb") as file:
             status = os.fstat(file.fileno())
@@ -67,6 +72,15 @@ def load(source: Path | Readable, *, trust_root: Path | None = None) -> ModelPro
 def _placed(data: Any, name: str, trust_root: Path | None) -> ModelProto:
     model, noted = _model(data, name)
     set_origin(noted, Folder(os.path.dirname(name) or ".", trust_root))
+    return model
+
+
+def _of_address(address: str) -> ModelProto:
+    """The model at an address: its file is read, its external data when it is asked for."""
+    file = RemoteFile(address)
+    model, noted = _model(file.whole(), file.name)
+    set_origin(noted, RemoteFolder(folder_of(address)))
+    file.expect_unchanged()  # else the data files may be those of another model
     return model
 
 
@@ -113,6 +127,8 @@ def save(
     checksums: bool = False,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
+
+    With the extra `remote` the path may be an address in storage: data files become visible first, then the model.
 
     external_data: None puts weights beside the model only when it would pass 2 GiB; True always; False never, and
     EncodeError past 2 GiB. Then tensors with raw data of at least `size_threshold` bytes go to the file `location`

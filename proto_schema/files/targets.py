@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
+from proto_schema.external.addresses import is_address
 from proto_schema.files.archive import begins_as_archive
 from proto_schema.files.owned import Surroundings, is_model
 
@@ -33,6 +34,8 @@ def judge(path: str, kind: Kind = "model", inputs: Iterable[str] = (), overwrite
     Raises FileNotFoundError if the folder does not exist, FileExistsError or PermissionError for a file that would be
     lost; both name the path.
     """
+    if is_address(path):  # what is there is judged by the save, which reads nothing of it
+        return
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist", path)

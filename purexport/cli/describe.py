@@ -5,14 +5,15 @@ A file may hold text that is no UTF-8.  A message has it as bytes, and here it i
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
 from proto_schema.external import entries
+from proto_schema.external.addresses import is_address, joined, name_of, parent, size_at
 from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.names import as_text
 from proto_schema.tensors.dtypes import DTYPES, element_count
@@ -48,15 +49,22 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
     }
 
 
-def file_sizes(path: Path, model: ps.ModelProto) -> dict[str, int]:
+def file_sizes(path: str | os.PathLike[str], model: ps.ModelProto) -> dict[str, int]:
     """{file name: bytes} of the model and the data files beside it that it names (a missing one counts 0)."""
     names = set()
     for tensor in model.graph.initializer if model.graph else ():
         if tensor.data_location == ps.TensorProto.EXTERNAL:
             with suppress(ps.ExternalDataError):
                 names.add(entries(tensor).location)
-    files = [path, *(path.parent / name for name in sorted(names))]
-    return {file.name: file.stat().st_size if file.is_file() else 0 for file in files}
+    place = os.fspath(path)
+    files = [place, *(joined(parent(place), name) for name in sorted(names))]
+    return {name_of(file): _size(file) for file in files}
+
+
+def _size(file: str) -> int:
+    if is_address(file):
+        return size_at(file) or 0
+    return os.path.getsize(file) if os.path.isfile(file) else 0
 
 
 def type_text(kind: ps.TypeProto | None) -> str:

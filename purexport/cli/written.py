@@ -21,7 +21,7 @@ class Stopwatch:
         return round(time.perf_counter() - self._start, 3)
 
 
-def written_facts(path: Path, route: str, seconds: float) -> dict[str, Any]:
+def written_facts(path: str | Path, route: str, seconds: float) -> dict[str, Any]:
     """The file as it lies on the disk, read back: sizes, nodes, versions, interface."""
     model = ps.load(path)
     return facts_of(model, str(path), file_sizes(path, model), route, seconds)

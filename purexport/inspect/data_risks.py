@@ -16,7 +16,7 @@ from proto_schema.checking.checksums import mismatches
 from proto_schema.checking.tensors import LISTS
 from proto_schema.errors import ExternalDataError, UnreadableDataError
 from proto_schema.external import entries, origin, tensors
-from proto_schema.external.payload import BytesLike, FileRange, chunks, nbytes
+from proto_schema.external.payload import BytesLike, RangePayload, chunks, nbytes
 from proto_schema.files.marks import LONGEST, size_without_mark
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import ModelProto, TensorProto
@@ -110,9 +110,9 @@ def _unowned(location: str, ranges: list[tuple[int, int, TensorProto]]) -> Itera
         at = max(at, stop)
 
 
-def _part(whole: memoryview | FileRange, start: int, stop: int) -> memoryview | FileRange:
-    if isinstance(whole, FileRange):
-        return FileRange(whole.source, whole.offset + start, stop - start, whole.stamp)
+def _part(whole: memoryview | RangePayload, start: int, stop: int) -> memoryview | RangePayload:
+    if isinstance(whole, RangePayload):
+        return whole.part(start, stop - start)
     return whole[start:stop]
 
 

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import proto_schema as ps
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
+from proto_schema.external.addresses import refuse_address
 from proto_schema.external.copying import by_kernel
 from proto_schema.external.payload import Stamp, changed, nbytes, stamp_of
 from proto_schema.files.commit import OutputFile, replacing
@@ -77,6 +78,8 @@ def edit(
     """
     name = os.fspath(path)
     place = name if target is None else os.fspath(target)
+    for one in (name, place):
+        refuse_address(one, "what is edited")
     in_place = os.path.abspath(place) == os.path.abspath(name)
     if append and not in_place:
         raise ValueError("append changes the file itself: leave out the name of a new file")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proto_schema.errors import DecodeError
+from proto_schema.external.addresses import RemoteFile, is_address
 from proto_schema.external.payload import FileMap, Stamp, went_past
 from proto_schema.onnx import ModelProto
 from proto_schema.wire import LEN, MAX_DEPTH, read_length, read_tag, read_varint, skip
@@ -147,6 +148,8 @@ def accepts(field: Field, wire_type: int) -> bool:
 
 
 def _contents(path: str) -> FileMap | bytes:
+    if is_address(path):
+        return RemoteFile(path).whole()
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_size:

@@ -16,6 +16,7 @@ from typing import Any
 
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
+from proto_schema.external.addresses import refuse_address
 from proto_schema.files.commit import replacing
 from proto_schema.files.owned import files_of
 from proto_schema.onnx import ModelProto, TensorProto
@@ -86,6 +87,7 @@ def html(
     if histograms not in HISTOGRAMS:
         raise ValueError(f"histograms={histograms!r} is not one of {', '.join(HISTOGRAMS)}")
     path, target = os.fspath(path), os.fspath(target)
+    refuse_address(path, "a model with a page")
     source = Bytes(path)
     with replacing(target, "page", files_of(path), overwrite) as file:
         page, pieces = _page(source, path, target, histograms, errors)

@@ -23,6 +23,7 @@ from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.errors import DecodeError, ExternalDataError, UnreadableDataError
 from proto_schema.external import NOT_THERE, entries
+from proto_schema.external.addresses import refuse_address
 from proto_schema.external.datafiles import expected_size
 from proto_schema.external.payload import nbytes
 from proto_schema.graphs.calls import callable_functions, callee, domain_of, function_id, is_shadowed
@@ -136,6 +137,7 @@ def scan(path: str | os.PathLike[str], allow: Allowed | None = None) -> Scan:
 
     `allow`: operators that may occur; every other one is a finding.
     """
+    refuse_address(path, "a file that is scanned, with its data,")
     made = Scan(os.fspath(path))
     _scan_bytes(made, Bytes(made.file))
     try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import proto_schema as ps
 from proto_schema.errors import ExternalDataError
 from proto_schema.external import Entries, entries, tensors
+from proto_schema.external.addresses import is_address, joined, parent, size_at
 from proto_schema.external.datafiles import payload_of
 from proto_schema.external.payload import chunks, nbytes
 from proto_schema.graphs.names import as_text
@@ -86,7 +87,7 @@ def sizes(path: str | os.PathLike[str]) -> Sizes:
     outside = sum(weight.nbytes for weight in found if weight.external)
     if outside:
         by_use["weights in data files"] = outside
-    files, problems = audit(model, os.path.dirname(path))
+    files, problems = audit(model, parent(path))
     by_dtype, by_module = Counter[str](), Counter[str]()
     for weight in found:
         by_dtype[weight.dtype] += weight.nbytes
@@ -312,9 +313,16 @@ def stop_of(tensor: TensorProto, entry: Entries) -> int:
     return entry.offset + (entry.length if entry.length is not None else _nbytes(tensor))
 
 
-def _audited(name: str, ranges: list[tuple[int, int, str]], folder: str) -> DataFile:
+def _size(folder: str, name: str) -> int | None:
+    """The size of a data file, None where there is none."""
+    if is_address(folder):
+        return size_at(joined(folder, name))
     path = os.path.join(folder, *name.split("/"))
-    found = DataFile(name, os.path.getsize(path) if os.path.isfile(path) else None, len(ranges))
+    return os.path.getsize(path) if os.path.isfile(path) else None
+
+
+def _audited(name: str, ranges: list[tuple[int, int, str]], folder: str) -> DataFile:
+    found = DataFile(name, _size(folder, name), len(ranges))
     at = 0
     last = (-1, -1)
     for start, stop, tensor in ranges:

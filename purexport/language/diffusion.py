@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from proto_schema.external.addresses import refuse_address
 from proto_schema.files.saving import SaveOptions
 from proto_schema.units import counted
 from purexport.aten.unique_names import distinct
@@ -167,6 +168,8 @@ def pipeline(
     """
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
+    refuse_address(pipe_or_folder, "a model's folder")
+    refuse_address(out_folder, "a model's folder")
     is_path = isinstance(pipe_or_folder, (str, os.PathLike))
     pipe = _loaded(Path(pipe_or_folder)) if is_path else pipe_or_folder
     components = getattr(pipe, "components", None)

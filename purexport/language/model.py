@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from proto_schema.external.addresses import refuse_address
 from proto_schema.files.saving import Where
 from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
@@ -178,6 +179,8 @@ def _written(
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
     _refuse_options(cache, max_length, target, lora)
+    refuse_address(model_or_folder, "a model's folder")
+    refuse_address(out, "a model's folder")
     told = Progress(progress, FOLDER_STAGES)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     source = look_into(folder, trust_remote_code) if folder is not None else None

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import proto_schema as ps
+from proto_schema.external.addresses import refuse_address
 from proto_schema.quantization import dequantized
 from purexport.driver import made
 from purexport.errors import ExportError, UnsupportedOperatorError, VerificationError
@@ -138,6 +139,8 @@ def pretrained_model(
     """
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
+    refuse_address(model_or_folder, "a model's folder")
+    refuse_address(out_folder, "a model's folder")
     asked = None if task is None else task_named(task)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     source = None if folder is None else look_into(folder, trust_remote_code, partial(_class_for, asked), AUTO_CLASSES)

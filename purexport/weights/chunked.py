@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from proto_schema.derived.strided import BLOCK, StridedPayload, is_contiguous
-from proto_schema.external.payload import CHUNK, FileRange, Payload, pieces
+from proto_schema.external.payload import CHUNK, Payload, RangePayload, pieces
 from proto_schema.wire.records import dataclass
 from purexport.weights.boxes import Box
 
@@ -25,7 +25,7 @@ class Piece:
     """A part of a tensor: its place, and its items of `width` bytes in a range of a file."""
 
     box: Box
-    base: FileRange
+    base: RangePayload
     width: int
     start: int
     strides: tuple[int, ...]
@@ -34,8 +34,7 @@ class Piece:
         """Its bytes, in row-major order."""
         shape = self.box.sizes
         if is_contiguous(shape, self.strides):
-            first, size = self.base.offset + self.start * self.width, math.prod(shape) * self.width
-            return FileRange(self.base.source, first, size, self.base.stamp)
+            return self.base.part(self.start * self.width, math.prod(shape) * self.width)
         return StridedPayload(self.base, self.width, shape, self.strides, self.start)
 
     def rows(self, first: int, end: int) -> Piece:
@@ -116,7 +115,8 @@ def _block(inner: tuple[int, ...], found: Sequence[Piece]) -> memoryview:
     block = np.empty((found[0].box.sizes[0], *inner, width), np.uint8)
     for piece in found:
         box = piece.box
-        where = tuple(slice(at, at + size) for at, size in zip(box.offsets[1:], box.sizes[1:], strict=True))
+        inside = (slice(at, at + size) for at, size in zip(box.offsets[1:], box.sizes[1:], strict=True))
+        where = (slice(None), *inside)
         data = b"".join(piece.payload().chunks())
-        block[(slice(None), *where)] = np.frombuffer(data, np.uint8).reshape(*box.sizes, width)
+        block[where] = np.frombuffer(data, np.uint8).reshape(*box.sizes, width)
     return block.reshape(-1).data

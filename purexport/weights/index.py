@@ -7,9 +7,9 @@ their files that way, and what a link leads to is read as a checkpoint only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from proto_schema.external.addresses import exists, joined, parent
 from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown
 
@@ -23,14 +23,14 @@ def read(file: CheckpointFile, read_shard: Callable[[CheckpointFile], list[Store
     shards: dict[str, list[str]] = {}
     for name, shard in places.items():
         shards.setdefault(shard, []).append(name)
-    folder = os.path.dirname(file.path)
-    missing = [name for name in shards if not os.path.exists(os.path.join(folder, name))]
+    folder = parent(file.path)
+    missing = [name for name in shards if not exists(joined(folder, name))]
     if missing:
         what = f"{len(missing)} of its {len(shards)} files are not in {folder}"
         raise file.error(f"{what}: {listed(missing)}; download them, or write the checkpoint again")
     found: dict[str, Stored] = {}
     for shard, names in shards.items():
-        with CheckpointFile(os.path.join(folder, shard), file.budget) as opened:
+        with CheckpointFile(joined(folder, shard), file.budget) as opened:
             rows = {row.name: row for row in read_shard(opened)}
         _check(file, shard, names, rows, places)
         found.update(rows)

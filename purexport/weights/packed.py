@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proto_schema.external.addresses import exists, is_address, joined, parent
 from proto_schema.onnx import TensorProto
 from purexport.weights import float8
 from purexport.weights.bitsandbytes import Blocks4, rows_of
@@ -30,7 +31,7 @@ def unpacked(found: Mapping[str, Stored], path: str) -> dict[str, Stored]:
     """
     if not any(name.endswith(_MARKS) for name in found):
         return dict(found)
-    config = _config(os.path.dirname(path))
+    config = _config(parent(path))
     made: dict[str, Stored] = {}
     gone: set[str] = set()
     for name in found:
@@ -47,8 +48,8 @@ def unpacked(found: Mapping[str, Stored], path: str) -> dict[str, Stored]:
 def _config(folder: str) -> Mapping[str, Any]:
     """The quantization config beside a checkpoint; empty where there is none."""
     for name, key in _CONFIGS:
-        path = os.path.join(folder, name)
-        if not os.path.isfile(path):
+        path = joined(folder, name)
+        if not (exists(path) if is_address(path) else os.path.isfile(path)):
             continue
         with CheckpointFile(path) as file:
             if file.size > _LONGEST_CONFIG:

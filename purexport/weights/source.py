@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
+from proto_schema.external.addresses import is_address, is_folder, joined, name_of, names_in
 from proto_schema.files.sniff import what_it_is
 from proto_schema.wire.collection import paused_collection
 from purexport.errors import WeightsError
@@ -53,9 +54,9 @@ def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
     """The tensors of a checkpoint, or of several, where a later one wins; none of their data is read.
 
     source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .gguf, .npz, .npy, .onnx)
-    or of a folder that holds one, also one of torch.distributed.checkpoint; a mapping from name to torch tensor, numpy
-    array or `Stored`; or a sequence of these, of which a later one wins. A weight in codes of GPTQ, AWQ, bitsandbytes
-    or fp8 is a float32 tensor under its name.
+    or of a folder that holds one, also one of torch.distributed.checkpoint, or an address in storage (s3://..., with
+    the extra `remote`); a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of these, of which
+    a later one wins. A weight in codes of GPTQ, AWQ, bitsandbytes or fp8 is a float32 tensor under its name.
     rename: {old: new}, or a function from old to new; None leaves a tensor out.
     Raises OSError where a file cannot be opened, WeightsError where it is malformed or keys do not fit, TypeError for
     a source that is none of these.
@@ -99,14 +100,14 @@ def _laid_over(layers: Iterable[Weights]) -> Weights:
 
 
 def _of_path(path: Path) -> Weights:
-    if os.path.isdir(path):
-        folder = os.fsdecode(path)
-        names = sorted(os.listdir(folder))
+    folder = os.fsdecode(path)
+    if is_folder(folder) if is_address(folder) else os.path.isdir(folder):
+        names = names_in(folder) if is_address(folder) else sorted(os.listdir(folder))
         if torchdcp.in_folder(names):
             _refuse_two(folder, names)
             rows = torchdcp.read(folder, names)
-            inside = os.path.join(folder, torchdcp.METADATA)
-            return Weights(unpacked({row.name: row for row in rows}, inside), os.path.basename(os.path.abspath(folder)))
+            name = name_of(folder.rstrip("/")) if is_address(folder) else os.path.basename(os.path.abspath(folder))
+            return Weights(unpacked({row.name: row for row in rows}, joined(folder, torchdcp.METADATA)), name)
         path = _checkpoint_in(folder, names)
     with CheckpointFile(path) as file:
         is_index = file.start.lstrip().startswith(b"{") and not safetensors.begins(file.start)
@@ -174,7 +175,7 @@ def _checkpoint_in(folder: str, names: Sequence[str]) -> str:
     for usual, endings in _CHECKPOINTS:
         found = [name for name in names if name.endswith(endings)]
         if usual in found or len(found) == 1:
-            return os.path.join(folder, usual if usual in found else found[0])
+            return joined(folder, usual if usual in found else found[0])
         if found:
             raise WeightsError(f"{folder} holds several checkpoints: {listed(found)}; pass the one that is meant")
     raise WeightsError(f"{folder} holds no checkpoint, but {listed(list(names)) or 'nothing'}; pass the folder of one")

@@ -15,7 +15,9 @@ from reprlib import Repr
 from types import TracebackType
 from typing import TypeAlias
 
-from proto_schema.external.payload import FileRange, Payload, stamp_of, without_waiting
+from proto_schema.external.addresses import RemoteFile, is_address, name_of, parent
+from proto_schema.external.addresses import shown as shown_address
+from proto_schema.external.payload import FileRange, Payload, RangePayload, Stamp, stamp_of, without_waiting
 from proto_schema.tensors.dtypes import DTYPES, MOST_ELEMENTS, element_count, type_name
 from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
@@ -24,6 +26,7 @@ from purexport.weights.budget import TOO_MUCH, Budget
 Path: TypeAlias = "str | os.PathLike[str]"
 LONGEST_SHOWN = 120
 MOST_SHOWN = 5
+_AHEAD = 1 << 18  # bytes of an object in storage that are read with those that are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,15 @@ class CheckpointFile:
 
     def __init__(self, path: Path, budget: Budget | None = None) -> None:
         """Raises OSError if it cannot be opened, WeightsError if it is no regular file."""
-        self.path = os.path.abspath(os.fsdecode(path))
-        self.label = os.path.basename(self.path)
         self.budget = budget or Budget()
         self._base = 0
+        self._remote: RemoteFile | None = None
+        self._file: io.RawIOBase | io.BufferedReader
+        if is_address(path):
+            self._open_remote(str(path))
+            return
+        self.path = os.path.abspath(os.fsdecode(path))
+        self.label = os.path.basename(self.path)
         _check_regular(os.stat(self.path), self.path)  # opening a device may do something, a socket cannot be opened
         self._file = io.FileIO(self.path, opener=without_waiting)
         status = os.fstat(self._file.fileno())
@@ -98,8 +106,20 @@ class CheckpointFile:
             self._file.close()
             raise
         self.size = status.st_size
-        self.stamp = stamp_of(status)
+        self.stamp: Stamp | None = stamp_of(status)
         self.start = self.read(0, min(self.size, 64))  # what kind of file it is
+
+    def _open_remote(self, address: str) -> None:
+        self.path, self.label = address, name_of(address)
+        self._remote = RemoteFile(address)
+        self._file = io.BufferedReader(self._remote.range(0, self._remote.size).open(), _AHEAD)
+        self.size, self.stamp = self._remote.size, None
+        self.start = self.read(0, min(self.size, 64))
+
+    @property
+    def folder(self) -> str:
+        """Where it is, for messages."""
+        return parent(self.path if self._remote is None else shown_address(self.path))
 
     def __enter__(self) -> CheckpointFile:
         return self
@@ -126,8 +146,10 @@ class CheckpointFile:
         if self.budget.left < 0:
             raise self.error(TOO_MUCH)
 
-    def range(self, offset: int, length: int) -> FileRange:
+    def range(self, offset: int, length: int) -> RangePayload:
         """A range of this very file, to be read later."""
+        if self._remote is not None:
+            return self._remote.range(self._base + offset, length)
         return FileRange(self.path, self._base + offset, length, self.stamp)
 
     def section(self, offset: int, length: int, label: str) -> CheckpointFile:

@@ -12,14 +12,16 @@ Source: torch/distributed/checkpoint/metadata.py, filesystem.py and hf_storage.p
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from posixpath import basename
 from typing import Any
 
 from proto_schema.derived.strided import row_major
-from proto_schema.external.payload import FileRange, MemoryPayload, Payload
+from proto_schema.external.addresses import exists, parent
+from proto_schema.external.addresses import joined as joined_path
+from proto_schema.external.payload import MemoryPayload, Payload, RangePayload
 from proto_schema.tensors.dtypes import DTYPES, MOST_ELEMENTS, element_count
 from proto_schema.wire.records import dataclass
 from purexport.errors import WeightsError
@@ -99,7 +101,7 @@ def read(folder: str, names: Sequence[str]) -> list[Stored]:
     """The tensors of the state dict. WeightsError names the file and the chunk that is missing or damaged."""
     shards = [name for name in names if _SHARD.fullmatch(name)]
     if METADATA in names:
-        with CheckpointFile(os.path.join(folder, METADATA)) as file:
+        with CheckpointFile(joined_path(folder, METADATA)) as file:
             return _Folder(file).rows()
     if shards:
         return _sharded(folder, shards)
@@ -133,7 +135,7 @@ class _Folder:
 
     def __init__(self, file: CheckpointFile) -> None:
         self._file = file
-        self._folder = os.path.dirname(file.path)
+        self._folder = parent(file.path)
         if file.size > _LONGEST:
             raise file.error(f"it has {file.size} bytes, more than it may have: is it the right file?")
         data = file.read(0, file.size)
@@ -261,7 +263,7 @@ class _Folder:
             for chunk in tensor.chunks:
                 files.setdefault(chunk.file, []).append((name, chunk))
         for path, chunks in files.items():
-            if not os.path.exists(os.path.join(self._folder, path)):
+            if not exists(joined_path(self._folder, path)):
                 name, chunk = chunks[0]
                 more = f" and {len(chunks) - 1} more chunks" if len(chunks) > 1 else ""
                 raise self._file.error(
@@ -270,7 +272,7 @@ class _Folder:
                 )
         found: dict[str, list[Piece]] = {name: [] for name in wanted}
         for path, chunks in files.items():
-            with CheckpointFile(os.path.join(self._folder, path), self._file.budget) as file:
+            with CheckpointFile(joined_path(self._folder, path), self._file.budget) as file:
                 for name, chunk in sorted(chunks, key=lambda row: row[1].offset):
                     found[name].append(_piece(file, name, wanted[name].kind, chunk))
         return found
@@ -279,7 +281,7 @@ class _Folder:
         assert wanted.kind.code
         self._file.spend(ROW + 100 * len(found))
         payload: Payload = joined(wanted.shape, found) if found else MemoryPayload(b"")
-        return Stored(name, wanted.kind.code, wanted.shape, payload, os.path.basename(self._folder))
+        return Stored(name, wanted.kind.code, wanted.shape, payload, basename(self._folder))
 
 
 @dataclass(frozen=True)
@@ -337,7 +339,7 @@ def _sharded(folder: str, names: Sequence[str]) -> list[Stored]:
     found: dict[str, list[tuple[Box, Stored]]] = {}
     budget = Budget()
     for name in sorted(names):
-        with CheckpointFile(os.path.join(folder, name), budget) as file:
+        with CheckpointFile(joined_path(folder, name), budget) as file:
             rows, offsets = safetensors.read(file), _offsets(file)
             for row in rows:
                 at = offsets.get(row.name, (0,) * len(row.shape))
@@ -362,7 +364,7 @@ def _offsets(file: CheckpointFile) -> dict[str, tuple[int, ...]]:
 
 def _joined(folder: str, name: str, parts: list[tuple[Box, Stored]]) -> Stored:
     first = parts[0][1]
-    where = f"{os.path.basename(folder)}: tensor {shown(name)}"
+    where = f"{basename(folder)}: tensor {shown(name)}"
     different = [row for _, row in parts if row.dtype != first.dtype or len(row.shape) != len(first.shape)]
     if different:
         raise WeightsError(f"{where}: its parts in {first.origin} and {different[0].origin} are of different types")
@@ -376,7 +378,7 @@ def _joined(folder: str, name: str, parts: list[tuple[Box, Stored]]) -> Stored:
     if width < 8:
         raise WeightsError(f"{where}: its parts have less than a byte for an element; {_INCOMPLETE}")
     for box, row in unique.items():
-        assert isinstance(row.payload, FileRange)
+        assert isinstance(row.payload, RangePayload)
         pieces.append(Piece(box, row.payload, width // 8, 0, tuple(row_major(row.shape))))
     payload: Payload = joined(shape, pieces) if element_count(shape) else MemoryPayload(b"")
-    return Stored(name, first.dtype, shape, payload, os.path.basename(folder))
+    return Stored(name, first.dtype, shape, payload, basename(folder))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
+from proto_schema.external.addresses import size_of_file
 from proto_schema.units import counted
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe
@@ -30,7 +30,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Write the file, report."""
-    before = os.path.getsize(args.file)
+    before = size_of_file(args.file)
     after = canonicalize(args.file, args.output, overwrite=args.force)
     facts = {"file": args.output, "bytes": after, "bytes_before": before}
     text = safe(f"wrote {args.output}, {counted(after, 'byte')} (before: {before:,})")

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proto_schema.external.addresses import is_address, name_of
 from proto_schema.files.durable import blamed_on, takes_rename
 from proto_schema.files.owned import files_of
 from proto_schema.files.targets import judge
@@ -83,7 +84,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         metavar="JSON",
         help="further keyword arguments, as in '{\"scale\": 2}'; with a trace, numbers become inputs",
     )
-    add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx); - for stdout")
+    add(
+        "-o",
+        "--output",
+        type=_target,
+        metavar="FILE",
+        help="the file or address to write (default: NAME.onnx); - for stdout",
+    )
     add(
         "--output-name",
         action="append",
@@ -149,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     streamed = str(path) == "-"
     if streamed and args.resume:
         raise UsageError("--resume: what went to standard output is not kept; give a file's name")
-    if not streamed and takes_rename(str(path)):
+    if not streamed and not is_address(path) and takes_rename(str(path)):
         with blamed_on(str(path)):
             judge(str(path), "tar" if args.tar else "model", _read_files(args, specs), args.force)
     watch = Stopwatch()
@@ -165,9 +172,9 @@ def run(args: argparse.Namespace) -> int:
     route, seconds = program.report.route, watch.seconds()
     if stream is not None:
         facts = facts_of(program.model_proto, "-", {"standard output": stream.written}, route, seconds)
-    elif args.tar or not takes_rename(str(path)):
+    elif args.tar or (not is_address(path) and not takes_rename(str(path))):
         size = sum(file.size for file in program.plan(target, **stored).files if file.action == "write")
-        facts = facts_of(program.model_proto, str(path), {path.name: size}, route, seconds)
+        facts = facts_of(program.model_proto, str(path), {name_of(str(path)): size}, route, seconds)
     else:
         facts = written_facts(path, route, seconds)
     facts["verified"] = bool(args.verify)
@@ -180,10 +187,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _target(text: str) -> str | Path:
+    return text if is_address(text) else Path(text)
+
+
 def _read_files(args: argparse.Namespace, specs: Sequence[InputSpec]) -> list[str]:
     """The files that the command reads, as far as it names them."""
     module = args.source.rpartition(":")[0]
-    places = [Path(name) for name in args.weights or ()]
+    places = [Path(name) for name in args.weights or () if not is_address(name)]
     files = [file for place in places for file in (place.iterdir() if place.is_dir() else files_of(str(place)))]
     examples = [spec.file for spec in specs if spec.file]
     return [module, f"{module.replace('.', '/')}.py", *map(str, [*files, *examples])]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
+from proto_schema.external.addresses import size_of_file
 from proto_schema.units import counted, size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_names
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         )
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
-    facts["bytes"] = os.path.getsize(args.output)
+    facts["bytes"] = size_of_file(args.output)
     report = [f"wrote {args.output}, {size_text(facts['bytes'])}: {text}", *notes]
     lines = json.dumps(facts) if args.json else "\n".join(map(safe, report))
     report_stream(args.output).write(lines + "\n")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import proto_schema as ps
+from proto_schema.external.addresses import size_of_file
 from proto_schema.units import counted, size_text
 from purexport.cli.describe import describe
 from purexport.cli.errors import UsageError
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     facts = _facts(merged, args.output, args.dry_run)
     if not args.dry_run:
         _save(merged, args, stored)
-        facts["bytes"] = os.path.getsize(args.output)
+        facts["bytes"] = size_of_file(args.output)
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(safe, _lines(facts)))
     report_stream(args.output).write(text + "\n")
     return 0
@@ -90,13 +91,15 @@ def _merged(args: argparse.Namespace, pairs: list[tuple[str, str]], prefixes: Se
 
 def _save(model: ps.ModelProto, args: argparse.Namespace, stored: DataFiles) -> None:
     from proto_schema.external import tensors
+    from proto_schema.external.addresses import is_address
     from proto_schema.files.owned import files_of
     from proto_schema.files.targets import judge
 
     for source in (args.first, args.second):
         judge(os.fspath(args.output), "model", files_of(os.fspath(source)), args.force)
     external = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors(model))
-    where: Any = True if stored["shard_size"] is not None else "reference" if external else None
+    moves = stored["shard_size"] is not None or any(map(is_address, (args.first, args.second, args.output)))
+    where: Any = None if not external and stored["shard_size"] is None else True if moves else "reference"
     ps.save(model, args.output, external_data=where, overwrite=args.force, **stored)
 
 

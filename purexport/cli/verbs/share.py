@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import proto_schema as ps
+from proto_schema.external.addresses import refuse_address
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_size
 from purexport.cli.streams import add_data_files, add_force, report_stream
@@ -60,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{file} is in that folder itself; name another folder, or replace it with --force")
     models = {name: ps.load(file) for file, name in zip(args.files, names, strict=True)}
     shard = parse_size(args.shard_size)
+    refuse_address(args.output, "the folder of shared data")
     made = not args.dry_run and not os.path.isdir(args.output)
     if made:
         Path(args.output).mkdir()

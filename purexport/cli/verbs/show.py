@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
@@ -27,7 +26,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "types and shapes of their results. Weights are not read, so large files show at once.",
         epilog="example:\n  purexport show m.onnx --no-nodes",
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the .onnx file")
+    parser.add_argument("file", metavar="FILE", help="the .onnx file")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--no-nodes", action="store_true", help="leave out the table of nodes")
     return parser
