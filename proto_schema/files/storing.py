@@ -1,14 +1,13 @@
 """A save to an address in storage: data files first, then the model, each of which becomes visible when it is whole.
 
-Storage has neither locks nor renaming, and nobody can see at once which models refer to a data file. So a data file is
-never replaced: where its name is taken another is used, and the data of a replaced model stays. What fails removes the
-data files that it has written; the old model is whole until the new one is.
+Storage has neither locks nor renaming, and nobody can see at once which models refer to a data file. So, as on a file
+system without locks, each save writes its data under names of its own, and the data of a replaced model stays. What
+fails removes the data files that it has written; the old model is whole until the new one is.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -35,8 +34,6 @@ from proto_schema.wire.codec import encode_parts
 
 if TYPE_CHECKING:
     from proto_schema.files.saving import WriteOptions
-
-_log = logging.getLogger("proto_schema")
 
 
 def save_to_address(model: ModelProto, address: str, options: WriteOptions, progress: Progress | None) -> None:
@@ -113,12 +110,11 @@ def _judge(address: str, base: str, there: list[str], options: WriteOptions) -> 
 
 def _names(base: str, there: list[str], count: int, options: WriteOptions) -> list[str]:
     """Names of data files that nobody has. FileExistsError where one was asked for and is taken."""
-    taken = set(there)
-    names = data_names(options.location or fitted(base, ".data"), count)
-    if not taken.intersection(names):
-        return names
-    if options.location is not None:
-        reason = f"the data file {names[0]} is there already, and in storage none is replaced; give another location"
-        raise FileExistsError(errno.EEXIST, reason, names[0])
-    _log.warning("%s: data files of that name are there already, and stay; the new ones have other names", base)
-    return data_names(fitted(base, f".{os.urandom(4).hex()}.data"), count)
+    if options.location is None:
+        return data_names(fitted(base, f".{os.urandom(4).hex()}.data"), count)
+    names = data_names(options.location, count)
+    taken = next((name for name in names if name in there), None)
+    if taken is not None:
+        reason = "the data file is there already, and in storage none is replaced; give another location"
+        raise FileExistsError(errno.EEXIST, reason, taken)
+    return names
