@@ -187,6 +187,7 @@ NOT_RUN = {
         "docs/large-models.md",
         "python write.py | ssh",
     ): "another machine; tests/cli/test_streams.py reads such tars",
+    ("docs/large-models.md", "purexport quantize s3"): "storage; tests/proto_schema/test_addresses.py has such verbs",
     ("docs/large-models.md", "import purexport"): "a group of processes; tests/distributed runs groups",
     ("docs/minimal-environment.md", "pip install ."): _SET_UP,
     ("docs/tutorial.md", "python3 -m venv .venv"): _SET_UP,
