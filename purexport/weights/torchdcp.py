@@ -199,7 +199,8 @@ class _Folder:
         for name in tensors:
             path = paths.get(name)
             keys = path if isinstance(path, tuple) and path else (name,)
-            if not _is_training(keys if len(keys) > 1 else name.split(".")):
+            # a key with dots is one of a state dict; without paths only the first word says whose the tensor is
+            if not _is_training(keys if path else name.split(".")[:2]):
                 self._file.spend(ROW)
                 at = root
                 for key in keys[:-1]:
@@ -346,7 +347,7 @@ def _sharded(folder: str, names: Sequence[str]) -> list[Stored]:
                 if len(at) != len(row.shape):
                     raise file.error(f"tensor {shown(row.name)}: its saved_offsets are {list(at)}; {_INCOMPLETE}")
                 found.setdefault(row.name, []).append((Box(at, row.shape), row))
-    return [_joined(folder, name, parts) for name, parts in found.items() if not _is_training(name.split("."))]
+    return [_joined(folder, name, parts) for name, parts in found.items() if not _is_training(name.split(".")[:2])]
 
 
 def _offsets(file: CheckpointFile) -> dict[str, tuple[int, ...]]:

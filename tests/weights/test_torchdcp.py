@@ -159,6 +159,12 @@ def test_the_state_dict(make: Callable[[], dict[str, Any]], tmp_path: Path) -> N
     assert all(found[name].payload.tobytes() == octets(state[name]) for name in state)
 
 
+def test_names_of_a_model_that_sound_like_training(tmp_path: Path) -> None:
+    state = {"scheduler.weight": GRID, "a.optim.bias": FLAT}
+    assert set(open_weights(saved(tmp_path / "flat", state))) == set(state)
+    assert set(open_weights(saved(tmp_path / "deep", {"model": state, "optim": {"x": GRID}}))) == set(state)
+
+
 def test_several_or_none(tmp_path: Path) -> None:
     state = {"student": NET.state_dict(), "teacher": NET.state_dict()}
     with pytest.raises(
