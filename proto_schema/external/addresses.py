@@ -37,7 +37,6 @@ _VERSIONS = (
     *("mtime", "modified", "LastModified", "last_modified", "Last-Modified", "created"),
 )
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError, NotImplementedError)
-_HINT = "pip install 'purexport[remote]'"
 
 Address: TypeAlias = str
 Result = TypeVar("Result")
@@ -174,7 +173,7 @@ class RemoteRange(RangePayload):
 
     def open(self) -> io.RawIOBase:
         """The object, to be read at several places; it is looked at again when that is closed."""
-        return _Reader(self.file)
+        return _ObjectReader(self.file)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         """Raises OSError where it cannot be read, EOFError where it is too short, UnreadableDataError if it changed."""
@@ -198,7 +197,7 @@ class RemoteRange(RangePayload):
             self.file.expect_unchanged()
 
 
-class _Reader(io.RawIOBase):
+class _ObjectReader(io.RawIOBase):
     """An object as a file that is read at any place."""
 
     def __init__(self, file: RemoteFile) -> None:
@@ -359,7 +358,9 @@ def once(function: Callable[[], Result], address: Address, what: str) -> Result:
 
 def _not_installed(address: Address, what: str) -> OSError:
     return OSError(
-        errno.EPROTONOSUPPORT, f"{what}: {_HINT}, and the package of that storage (s3fs, gcsfs, ...)", shown(address)
+        errno.EPROTONOSUPPORT,
+        f"{what}: install fsspec (the extra remote) and the package of that storage (s3fs, gcsfs, ...)",
+        shown(address),
     )
 
 

@@ -157,6 +157,11 @@ def save(
     options = WriteOptions(
         external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite, checksums
     )
+    if is_address(target):
+        from proto_schema.external.storing import save_to_address  # for an address only
+
+        save_to_address(model, str(target), options, progress)
+        return
     saving.save(model, target, options, progress)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
-from proto_schema.external.addresses import is_address, refuse_address
+from proto_schema.external.addresses import refuse_address
 from proto_schema.external.copying import Sources
 from proto_schema.external.datafiles import (
     DataFile,
@@ -203,11 +203,6 @@ def save(
 ) -> None:
     """Prepares and commits, under the lock of the target where that is a file. `writer` writes the data files."""
     path = None if hasattr(target, "write") else os.fspath(target)
-    if path is not None and is_address(path):
-        from proto_schema.files.storing import save_to_address
-
-        save_to_address(model, path, options, progress)
-        return
     if path is None or not takes_rename(path):
         _write_out(prepare(model, target, options), progress)
         return

@@ -315,7 +315,7 @@ def test_nothing_is_visible_before_the_end(storage: type[Flaky], monkeypatch: py
 
 ADDRESS_MISTAKES: list[tuple[list[str], str]] = [
     (["show", "flaky://b/none.onnx"], "flaky://b/none.onnx: there is no such object"),
-    (["show", "nope://b/m.onnx"], "no file system for nope:// is known: pip install 'purexport[remote]', and the"),
+    (["show", "nope://b/m.onnx"], "no file system for nope:// is known: install fsspec (the extra remote) and the"),
     (["show", "nope://me:SECRET@b/m.onnx?t=SECRET"], "nope://b/m.onnx: no file system for nope:// is known"),
     (["show", "flaky://b"], "flaky://b: it is a folder, or has no size: give the address of a file"),
     (["quantize", "flaky://b/none.onnx", "-o", "q.onnx"], "flaky://b/none.onnx: there is no such object"),
@@ -365,7 +365,7 @@ def test_without_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "int8"]) == 0
     for words in (["show", "s3://b/m.onnx"], ["quantize", "m.onnx", "-o", "s3://b/m.onnx"]):
         assert main(words) == 2
-        assert ": addresses need fsspec: pip install 'purexport[remote]'" in capsys.readouterr().err
+        assert ": addresses need fsspec: install fsspec (the extra remote)" in capsys.readouterr().err
     with pytest.raises(OSError, match="addresses need fsspec"):
         open_weights("s3://b/m.safetensors")
 

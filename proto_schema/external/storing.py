@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
@@ -28,12 +27,10 @@ from proto_schema.external.meter import Meter, Progress
 from proto_schema.external.payload import BytesLike, nbytes
 from proto_schema.files.durable import gathered
 from proto_schema.files.naming import data_names, fitted
+from proto_schema.files.saving import WriteOptions
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.wire import MAX_LENGTH
 from proto_schema.wire.codec import encode_parts
-
-if TYPE_CHECKING:
-    from proto_schema.files.saving import WriteOptions
 
 
 def save_to_address(model: ModelProto, address: str, options: WriteOptions, progress: Progress | None) -> None:
