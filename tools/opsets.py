@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import purexport
+from proto_schema import legalization
 from purexport.lowering.older.table import FORMS
 
 PAGE = Path(__file__).parents[1] / "docs" / "opsets.md"
@@ -34,7 +35,7 @@ needs a later opset only in the cases of the first table. The error then names t
 
 A file with older forms has more nodes. Sums and products at equal positions (`index_add`, `scatter_reduce`) are sorted
 first and then combined in log2(n) rounds. So they take longer than the operator of opset 16, and they add in another
-order. The bitwise operators process one bit after the other. If your runtime supports a later opset, use that opset.
+order. The bitwise operators make an axis of bits. If your runtime supports a later opset, use that opset.
 
 ## What needs a later opset
 
@@ -45,8 +46,8 @@ order. The bitwise operators process one bit after the other. If your runtime su
 _FORMS = """
 ## Operators that older ones replace
 
-| ONNX operator | the replacement |
-|---|---|
+| ONNX operator | below opset | the replacement |
+|---|---|---|
 """
 
 
@@ -145,12 +146,13 @@ def page() -> str:
     text += "| `export_modules_as_functions` | 15 | Before, models cannot have functions. | a ValueError |\n"
     text += (
         "| an ONNX operator that the model names (`torch.onnx.ops.symbolic`) | its own "
-        "| The table below may not have a replacement for it. | ONNX Gelu does not exist at opset 19 |\n"
+        "| The table below may not have a replacement for it. | ONNX Col2Im does not exist at opset 17 |\n"
     )
     text += _FORMS
-    for op_type, form in FORMS.items():
-        first = (inspect.getdoc(form) or "").partition("\n")[0]
-        text += f"| {op_type} | {first} |\n"
+    for op_type, rows in sorted(FORMS.items()):
+        for row in rows:
+            first = (inspect.getdoc(row.form) or "").partition("\n")[0]
+            text += f"| {op_type} | {'any' if row.before == legalization.ANY else row.before} | {first} |\n"
     return text
 
 

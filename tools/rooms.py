@@ -136,6 +136,11 @@ ROOMS = {
         "proto_schema/conversion/adapters/* proto_schema/conversion/adapters/nn/*",
         "proto_schema/{version_converter,version_converter_cases}",
     ),
+    "legalization": _room(
+        "proto_schema/legalization/*",
+        "lowering/older/forms",
+        "proto_schema/{version_converter,version_converter_cases}",
+    ),
     "quantization": _room(
         "proto_schema/quantization/* proto_schema/quantization/codes/*",
         "proto_schema/{quantization,quantization_homes,experts} quantized_export",

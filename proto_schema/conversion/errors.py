@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proto_schema.errors import bounded
+from proto_schema.legalization.operators import RefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,8 @@ class ConversionError(RuntimeError, ValueError):
         self.needs = 0
 
 
-class RefusedError(Exception):
-    """A row cannot convert its node; never leaves the package."""
-
-    def __init__(self, reason: str, needs: int = 0) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.needs = needs
-
-
 class ParameterError(RefusedError):
     """A row needs an attribute that is a parameter of a function: each call has its own value."""
+
+
+__all__ = ["ConversionError", "ParameterError", "Refusal", "RefusedError", "listed"]

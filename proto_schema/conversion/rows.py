@@ -5,8 +5,9 @@ A row is declared beside its code: `@down("Squeeze", version=13)` takes a node o
 others with (`Writer`). It returns the values that stand for the outputs, the node in another form (`node.with_`), or
 None where the node stays as it is. It raises RefusedError where the opset cannot say the node.
 
-Down from the version in which an operator appeared, a row writes it out in other operators. A row writes these in their
-newest form, whatever the opset: what it writes is converted in turn. `op.at(12)` writes an older form on purpose.
+Down from the version in which an operator appeared, a row writes it out in other operators, which are in their newest
+form, whatever the opset: what is written is converted in turn. `op.at(12)` writes an older form on purpose. The rows of
+`legalization`, which the exporter uses as well, are rows of this table.
 
 Most changes need no row. Where only types were added, the types of the node decide (`narrowing`). Where attributes with
 defaults or optional inputs and outputs were added, a node that does not use them stays as it is (`steps`). Where an
@@ -20,6 +21,7 @@ from functools import cache
 from importlib import import_module
 from typing import TypeAlias
 
+from proto_schema import legalization
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
 from proto_schema.ir import Value
@@ -29,7 +31,7 @@ Row: TypeAlias = Callable[[VersionedNode, Writer], Result]
 Key: TypeAlias = tuple[str, str, int, bool]
 
 FILES = (
-    "activations", "arithmetic", "axes", "control", "generating", "indexing", "matrices", "ml", "moving", "sequences",
+    "arithmetic", "axes", "control", "generating", "indexing", "matrices", "ml", "moving", "sequences",
     "spectral", "nn.attention", "nn.images", "nn.losses", "nn.normalization", "nn.quantization", "nn.recurrent",
     "nn.windows",
 )  # fmt: skip
@@ -68,4 +70,18 @@ def table() -> dict[Key, Row]:
     """All rows, by domain, operator, version and direction (True is upwards)."""
     for name in FILES:
         import_module(f"proto_schema.conversion.adapters.{name}")
+    for forms in legalization.rows().values():
+        for form in forms:
+            key = ("", form.op_type, form.before, False)
+            _ROWS[key] = _by_form(form, _ROWS.get(key))
     return _ROWS
+
+
+def _by_form(form: legalization.Row, row: Row | None) -> Row:
+    """The row that writes a node by its older form, where `row` has no other."""
+
+    def write(node: VersionedNode, op: Writer) -> Result:
+        made = None if row is None else row(node, op)
+        return form.write(op, node.arguments(), len(node.outputs)) if made is None else made
+
+    return write

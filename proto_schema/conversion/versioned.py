@@ -123,6 +123,21 @@ class VersionedNode:
         value = self.attribute(name, default)
         return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
 
+    def arguments(self) -> dict[str, Any]:
+        """The inputs and attributes by name, as a form takes them. Raises ParameterError as `attribute` does."""
+        found: dict[str, Any] = {}
+        for place, value in enumerate(self.inputs):
+            formal = self.schema.inputs[min(place, len(self.schema.inputs) - 1)]
+            if formal.option == "variadic":
+                found.setdefault(formal.name, []).append(value)
+            elif value is not None:
+                found[formal.name] = value
+        for name in self.schema.attributes:
+            value = self.attribute(name)
+            if value is not None:
+                found[name] = self.text(name) if isinstance(value, (bytes, bytearray)) else value
+        return found
+
     # -- another form of the same node
 
     def with_(

@@ -1,7 +1,7 @@
 """`Writer`: what rows write nodes and constants with.
 
     half = op.Mul(x, 0.5)                        # a number becomes a constant of the data type of x
-    y, count = op.several("TopK", 2, x, [3], axis=1)
+    y, count = op.multi("TopK", x, [3], outputs=2, axis=1)
     z = op.Reshape(y, [0, -1])                   # a list becomes an int64 constant of one axis
 
 An operator is written in the form of its newest version; `op.at(12).Softmax(x)` writes that of opset 12. Whatever is
@@ -21,8 +21,8 @@ from proto_schema import operators
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.inference.types import SequenceOf, Tensor, Type
 from proto_schema.ir import Graph, Value
+from proto_schema.legalization.operators import is_float, is_integer, is_unsigned
 from proto_schema.onnx import TensorProto
-from proto_schema.tensors.dtypes import DTYPES
 
 Operand: TypeAlias = "Value | int | float | bool | list[int] | None"
 
@@ -80,11 +80,11 @@ class Writer:
             raise AttributeError(op_type)
 
         def write(*operands: Operand, **attributes: Any) -> Value:
-            return self.several(op_type, 1, *operands, **attributes)[0]
+            return self.multi(op_type, *operands, outputs=1, **attributes)[0]
 
         return write
 
-    def several(self, op_type: str, outputs: int, *operands: Operand, **attributes: Any) -> list[Value]:
+    def multi(self, op_type: str, *operands: Operand, outputs: int, **attributes: Any) -> list[Value]:
         """An operator of several outputs. Attributes that are None are left out."""
         return self._graphs.write(op_type, self._domain, self._version, self.values(operands), attributes, outputs)
 
@@ -186,21 +186,6 @@ class Writer:
         return self._graphs.write(
             op_type, self._domain, self._version, list(operands), attributes, len(types), list(types)
         )
-
-
-def is_float(dtype: int) -> bool:
-    """Whether a data type is a floating-point one of 16 bits or more."""
-    return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-
-
-def is_integer(dtype: int) -> bool:
-    """Whether a data type is an integer."""
-    return dtype in DTYPES and "INT" in DTYPES[dtype].name
-
-
-def is_unsigned(dtype: int) -> bool:
-    """Whether a data type is an unsigned integer."""
-    return dtype in DTYPES and DTYPES[dtype].name.startswith("UINT")
 
 
 def sequence_of(dtype: int) -> SequenceOf:

@@ -1,4 +1,4 @@
-"""Rows of arithmetic and comparison: types that came later, bits, remainders, running sums, products by letters."""
+"""Rows of arithmetic: operands that broadcast, bounds, powers, running sums, products by letters."""
 
 from __future__ import annotations
 
@@ -12,58 +12,15 @@ import numpy as np
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, Row, down, up
 from proto_schema.conversion.versioned import VersionedNode
-from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_integer, is_unsigned
+from proto_schema.conversion.writer import FLOAT, INT64, Writer, is_float
 from proto_schema.inference.types import Tensor
 from proto_schema.ir import Value
+from proto_schema.legalization.elements import LARGEST
 from proto_schema.onnx import TensorProto
-from proto_schema.tensors.dtypes import DTYPES
 
-INT32, UINT32, UINT64, DOUBLE = TensorProto.INT32, TensorProto.UINT32, TensorProto.UINT64, TensorProto.DOUBLE
+DOUBLE = TensorProto.DOUBLE
 
-# Comparison -----------------------------------------------------------------------------------------------------------
-
-
-def _or_equal(strict: str) -> Row:
-    def row(node: VersionedNode, op: Writer) -> Result:
-        one, other = node[0], node[1]
-        if is_integer(node.need_dtype(0)):
-            opposite = "Less" if strict == "Greater" else "Greater"
-            return op.Not(getattr(op, opposite)(one, other))
-        return op.Or(getattr(op, strict)(one, other), op.Equal(one, other))
-
-    return row
-
-
-down("GreaterOrEqual", version=12)(_or_equal("Greater"))
-down("LessOrEqual", version=12)(_or_equal("Less"))
-
-
-@down("Equal", version=11)
-def equal_floats(node: VersionedNode, op: Writer) -> Result:
-    """Floats: neither is less, and neither is NaN."""
-    one, other = node[0], node[1]
-    if not is_float(node.need_dtype(0)):
-        return None
-    differs = op.Or(op.Or(op.Less(one, other), op.Greater(one, other)), op.Or(op.IsNaN(one), op.IsNaN(other)))
-    return op.Not(differs)
-
-
-def _extreme(comparison: str) -> Row:
-    def row(node: VersionedNode, op: Writer) -> Result:
-        if not is_integer(node.need_dtype(0)):
-            return None
-
-        def one_of(one: Value, other: Value) -> Value:
-            return op.Where(getattr(op, comparison)(one, other), one, other)
-
-        values = [item for item in node.inputs if item is not None]
-        return functools.reduce(one_of, values) if len(values) > 1 else op.Identity(values[0])
-
-    return row
-
-
-down("Max", version=12)(_extreme("Greater"))
-down("Min", version=12)(_extreme("Less"))
+# Operands of several shapes -------------------------------------------------------------------------------------------
 
 
 @down("Max", "Mean", "Min", "Sum", version=8)
@@ -98,7 +55,37 @@ def broadcast_by_rank(node: VersionedNode, op: Writer) -> Result:
     return node.with_(inputs=[node[0], other], drop="axis broadcast")
 
 
-# Powers and remainders ------------------------------------------------------------------------------------------------
+# Clip -----------------------------------------------------------------------------------------------------------------
+
+
+@up("Clip", version=11)
+def clip_by_inputs(node: VersionedNode, op: Writer) -> Result:
+    """The bounds become constants. Without an attribute the bound was the largest float32 number."""
+    bounds: list[Value | None] = []
+    for name in ("min", "max"):
+        value = node.attribute(name)
+        if not node.given(name) and node[0].dtype not in (FLOAT, DOUBLE):
+            bounds.append(None)  # no number of the type lies past it
+        else:
+            bounds.append(op.like(value, node[0]))
+    return node.with_(inputs=[node[0], *bounds], drop="min max")
+
+
+@down("Clip", version=11)
+def clip_by_attributes(node: VersionedNode, op: Writer) -> Result:
+    """The bounds as attributes where both are known, and float32 holds them."""
+    bounds = [None if not node.has(place) else node[place].number() for place in (1, 2)]
+    if any(bound is None for bound in bounds):
+        return None
+    low, high = (float(bound) for bound in bounds if bound is not None)
+    edge = LARGEST[FLOAT]
+    rounded = node[0].dtype == DOUBLE and any(float(np.float32(item)) != item for item in (low, high))
+    if rounded or abs(low) > edge or abs(high) > edge:
+        return None
+    return node.with_(inputs=node.inputs[:1], min=low, max=high)
+
+
+# Powers ---------------------------------------------------------------------------------------------------------------
 
 
 @down("Pow", version=12)
@@ -119,120 +106,6 @@ def power(node: VersionedNode, op: Writer) -> Result:
     if dtype == INT64:
         raise RefusedError("powers of int64 numbers are not exact in older operators")
     return op.cast(op.Pow(op.cast(base, DOUBLE), op.cast(exponent, DOUBLE)), dtype)
-
-
-@down("Mod", version=28)
-def floored_floats(node: VersionedNode, op: Writer) -> Result:
-    """Floats whose remainder has the sign of the divisor: fmod, and the divisor once more where signs differ."""
-    if node.attribute("fmod") or not is_float(node.need_dtype(0)):
-        return None
-    x, y = node[0], node[1]
-    left = op.Mod(x, y, fmod=1)
-    there = op.Not(op.Equal(left, 0.0))
-    differs = op.And(there, op.Xor(op.Less(left, 0.0), op.Less(y, 0.0)))
-    return op.Where(differs, op.Add(left, y), left)
-
-
-@down("Mod", version=10)
-def modulo(node: VersionedNode, op: Writer) -> Result:
-    """Integers: what is left of the quotient, with the sign that is asked for."""
-    x, y = node[0], node[1]
-    if is_float(node.need_dtype(0)):
-        raise RefusedError("the remainder of floats is not exact in older operators")
-    left = op.Sub(x, op.Mul(op.Div(x, y), y))
-    if node.attribute("fmod") or is_unsigned(x.dtype):
-        return left
-    differs = op.And(op.Xor(op.Less(left, 0), op.Less(y, 0)), op.cast(left, BOOL))
-    return op.Where(differs, op.Add(left, y), left)
-
-
-# Bits -----------------------------------------------------------------------------------------------------------------
-
-
-def _bitwise(logical: str) -> Row:
-    def row(node: VersionedNode, op: Writer) -> Result:
-        dtype = node.need_dtype(0)
-        rank = max(node.need_rank(0), node.need_rank(1))
-        signed = not is_unsigned(dtype) or dtype == UINT64
-        bits = DTYPES[dtype].bits - signed
-        least = -(1 << bits)
-        weights = op.ints([1 << place for place in range(bits)])
-        wide = [op.cast(item, INT64) for item in (node[0], node[1])]
-        negative = [op.Less(item, 0) for item in wide]
-        if signed:  # without its sign bit, a negative number is what it is more than the least one
-            wide = [op.Where(sign, op.Sub(x, op.scalar(least)), x) for sign, x in zip(negative, wide, strict=True)]
-        apart = []
-        for x in wide:
-            own = len(x.shape or ())
-            places = op.Div(op.Unsqueeze(x, [own]), weights)  # an axis of bits behind the others
-            apart.append(op.cast(op.Sub(places, op.Mul(op.Div(places, 2), 2)), BOOL))
-        both = op.Mul(op.cast(getattr(op, logical)(*apart), INT64), weights)
-        made = op.ReduceSum(both, [rank], keepdims=0)
-        if signed:
-            made = op.Add(made, op.Mul(op.cast(getattr(op, logical)(*negative), INT64), op.scalar(least)))
-        return op.cast(made, dtype)
-
-    return row
-
-
-down("BitwiseAnd", version=18)(_bitwise("And"))
-down("BitwiseOr", version=18)(_bitwise("Or"))
-down("BitwiseXor", version=18)(_bitwise("Xor"))
-
-
-@down("BitwiseNot", version=18)
-def bitwise_not(node: VersionedNode, op: Writer) -> Result:
-    """-1 - x, and the largest number less x without a sign."""
-    dtype = node.need_dtype(0)
-    most = -1 if not is_unsigned(dtype) else (1 << DTYPES[dtype].bits) - 1
-    return op.Sub(op.const(np.array(most, DTYPES[dtype].numpy)), node[0])
-
-
-@down("BitShift", version=28)
-def shift_signed(node: VersionedNode, op: Writer) -> Result:
-    """Numbers with a sign: products, and quotients that are rounded down."""
-    x, dtype = node[0], node.need_dtype(0)
-    if is_unsigned(dtype):
-        return None
-    bits = DTYPES[dtype].bits
-    places, wide = op.cast(node[1], INT64), op.cast(x, INT64)
-    left = node.text("direction") == "LEFT"
-    # a negative number of places counts as too many
-    past = op.Or(op.Less(places, 0), op.Greater(places, bits - 1 if left else bits - 2))
-    with np.errstate(over="ignore"):
-        powers = np.left_shift(np.int64(1), np.arange(64, dtype=np.int64))
-    power = op.Gather(op.const(powers), op.Where(past, op.scalar(0), places))
-    if left:
-        return op.cast(op.Where(past, op.scalar(0), op.Mul(wide, power)), dtype)
-    quotient = op.Div(wide, power)
-    rest = op.Less(op.Sub(wide, op.Mul(quotient, power)), 0)
-    below = op.Sub(quotient, op.cast(rest, INT64))
-    return op.cast(op.Where(past, op.Neg(op.cast(op.Less(wide, 0), INT64)), below), dtype)
-
-
-@down("BitShift", version=11)
-def shift(node: VersionedNode, op: Writer) -> Result:
-    """The product with a power of two, or the quotient."""
-    dtype = node.need_dtype(0)
-    wide = UINT64 if dtype == UINT64 else UINT32
-    bits = DTYPES[dtype].bits
-    places = op.cast(node[1], INT64)
-    past = op.Greater(places, bits - 1)
-    table = op.const(np.array([1 << place for place in range(bits)], DTYPES[wide].numpy))
-    power = op.Gather(table, op.Where(past, op.scalar(0), places))
-    shifted = getattr(op, "Mul" if node.text("direction") == "LEFT" else "Div")(op.cast(node[0], wide), power)
-    return op.cast(op.Where(past, op.const(np.array(0), wide), shifted), dtype)
-
-
-@down("BitCast", version=26)
-def same_bits(node: VersionedNode, op: Writer) -> Result:
-    """Integers of one width, which a cast takes modulo a power of two, too."""
-    given, wanted = node.need_dtype(0), node.attribute("to")
-    if given == wanted:
-        return op.Identity(node[0])
-    if is_integer(given) and is_integer(wanted) and DTYPES[given].bits == DTYPES[wanted].bits:
-        return op.cast(node[0], wanted)
-    raise RefusedError("older operators do not look at the bits of numbers")
 
 
 # Running sums and products --------------------------------------------------------------------------------------------

@@ -288,11 +288,11 @@ def largest_only(node: VersionedNode, op: Writer) -> Result:
             raise RefusedError("older versions order floats only, which do not hold all int64 numbers")
         wide = TensorProto.DOUBLE if dtype in (TensorProto.INT32, TensorProto.UINT32) else TensorProto.FLOAT
         axis, largest = node.attribute("axis"), node.attribute("largest")
-        values, places = op.several("TopK", 2, op.cast(x, wide), node[1], axis=axis, largest=largest)
+        values, places = op.multi("TopK", op.cast(x, wide), node[1], outputs=2, axis=axis, largest=largest)
         return [op.cast(values, dtype), places]
     if node.attribute("largest"):
         return node.with_(drop="largest sorted")
-    values, places = op.at(10).several("TopK", 2, op.Neg(x), node[1], axis=node.attribute("axis"))
+    values, places = op.at(10).multi("TopK", op.Neg(x), node[1], outputs=2, axis=node.attribute("axis"))
     return [op.Neg(values), places]
 
 

@@ -11,23 +11,17 @@ What grows in them are the lists of a graph, the sizes and the remarks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any
 
 from proto_schema.inference.site import Scope
+from proto_schema.legalization import Row
 from proto_schema.operators.runtimes import Release
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.graph import AtenValue, Call, ListType, Source, TensorType, Type
 from purexport.graph.ir import Graph, Value
-
-OlderForm = Callable[..., Any]
-"""Writes an ONNX operator by older ones: a function of `op` and of the operator's arguments by their newest names.
-
-It returns the value, or a tuple of them; None where the older operators cannot say it.  See `lowering/older/table.py`.
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +35,7 @@ class Builder:
     warnings: list[str] = field(default_factory=list)
     scope: Scope = field(default_factory=Scope)
     release: Release | None = None  # of the runtime whose kernels decide the form; None where any form will do
-    older: Mapping[str, OlderForm] = field(default_factory=dict)  # by the name of the ONNX operator
+    older: Mapping[str, Sequence[Row]] = field(default_factory=dict)  # by the name of the ONNX operator
     of_runtime: bool = False  # whether operators of ONNX Runtime's domain com.microsoft may be written
 
 

@@ -13,7 +13,7 @@ The operator history is data (`proto_schema.operators`); the emitter binds a cal
 - arithmetic on small constants is done at once (`folding`), so a static model carries no shape arithmetic;
 - what this opset's version cannot say is written by older operators where the table of older forms has a way.
 
-Rules never look at the opset's number: they ask `op.has("Gelu")`.
+Rules never look at the opset's number: they ask `op.has("Col2Im")` where no older form is known.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from proto_schema import operators
 from proto_schema.inference.site import Scope
+from proto_schema.legalization import Row
+from proto_schema.legalization.operators import RefusedError
 from proto_schema.operators.runtimes import Release
 from proto_schema.sizes import Size
 from proto_schema.wire.records import dataclass
@@ -36,7 +39,7 @@ from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering.core import binding, folding, inferring, running, versions
-from purexport.lowering.core.context import Body, Builder, CallSite, OlderForm
+from purexport.lowering.core.context import Body, Builder, CallSite
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +61,7 @@ class Emitter:
         *,
         folds: bool = True,
         scope: Scope | None = None,
-        older: Mapping[str, OlderForm] | None = None,
+        older: Mapping[str, Sequence[Row]] | None = None,
         release: Release | None = None,
         of_runtime: bool = False,
     ) -> Emitter:
@@ -206,7 +209,9 @@ class Emitter:
     # -- constants
 
     def const(self, value: Any, dtype: int = dtypes.INT64, name: str = "") -> Value:
-        """A constant of a number, nested list or tensor, exact in `dtype` (a tensor keeps its own)."""
+        """A constant of a number, nested list, tensor or array, exact in `dtype` (the last two keep their own)."""
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtypes.torch_dtype(dtype))
         return Value(dtypes.onnx_code(tensor.dtype), tuple(tensor.shape), const=tensor, name=name)
 
@@ -326,19 +331,24 @@ class Emitter:
 
     def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
         """A node with several outputs: `op.multi("Split", x, outputs=2, axis=1)`.  Raises as `emit` does."""
+        rows = () if domain else self.builder.older.get(op_type, ())
+        if rows and rows[-1].of_dtypes and isinstance(inputs[0], Value) and inputs[0].dtype in rows[-1].of_dtypes:
+            found = self._older(rows[-1:], op_type, inputs, outputs, named)
+            if found is not None:
+                return found
         try:
             return self._node(op_type, inputs, outputs, domain, named)
         except OpsetError:
-            form = None if domain else self.builder.older.get(op_type)
-            found = None if form is None else self._older(form, op_type, inputs, outputs, named)
+            left = [row for row in rows if row.before > self.opset]
+            found = self._older(left, op_type, inputs, outputs, named) if left else None
             if found is None:
                 raise
             return found
 
     def _older(
-        self, form: OlderForm, op_type: str, inputs: Sequence[Any], outputs: int, named: Mapping[str, Any]
+        self, rows: Sequence[Row], op_type: str, inputs: Sequence[Any], outputs: int, named: Mapping[str, Any]
     ) -> tuple[Value, ...] | None:
-        """The operator written by older ones; None where they cannot say it.
+        """The operator written by others; None where they cannot say it.
 
         The form gets the arguments as the newest version has them, and its results the shapes of that version's.
         """
@@ -364,15 +374,24 @@ class Emitter:
                 arguments.setdefault(formal.name, []).append(value)
             elif value is not None:
                 arguments[formal.name] = value
-        found = form(self, **arguments, **attributes)
-        if found is None:
+        results = self._by_rows(rows, {**arguments, **attributes}, outputs)
+        if results is None:
             return None
-        results = tuple(found[:outputs] if isinstance(found, tuple) else [found])
         for result, known in zip(results, node.outputs, strict=True):
             if result.const is None:
                 result.shape = known.shape
                 result.content = known.content if result.content is None else result.content
         return results
+
+    def _by_rows(self, rows: Sequence[Row], arguments: Mapping[str, Any], outputs: int) -> tuple[Value, ...] | None:
+        for row in rows:
+            try:
+                found = row.write(self, arguments, outputs)
+            except RefusedError:
+                continue
+            if found is not None:
+                return found[:outputs]
+        return None
 
     def _node(
         self, op_type: str, inputs: Sequence[Any], outputs: int, domain: str, named: Mapping[str, Any]

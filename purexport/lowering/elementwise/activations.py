@@ -6,7 +6,6 @@ differs from that of ONNX, torch's is written.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from purexport import dtypes
@@ -47,17 +46,9 @@ def relu6(op: Emitter, self: Value) -> Value:
 def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
     """aten::gelu(Tensor self, *, str approximate="none") -> Tensor
 
-    ONNX Gelu since opset 20, with the same two forms of `approximate`.
+    ONNX Gelu has the same two forms of `approximate`.
     """
-    if op.has("Gelu") and self.dtype != dtypes.DOUBLE:  # its function holds the factors as float32
-        return op.Gelu(self, approximate=approximate)
-    half = op.Mul(self, op.like(0.5, self))
-    if approximate == "tanh":
-        cubed = op.Mul(op.Mul(op.Mul(self, self), self), op.like(0.044715, self))
-        bend = op.Tanh(op.Mul(op.Add(self, cubed), op.like(math.sqrt(2 / math.pi), self)))
-    else:
-        bend = op.Erf(op.Mul(self, op.like(math.sqrt(0.5), self)))
-    return op.Mul(half, op.Add(bend, op.like(1, self)))
+    return op.Gelu(self, approximate=approximate)
 
 
 @lower("aten::silu")
@@ -86,9 +77,9 @@ def hardsigmoid(op: Emitter, self: Value) -> Value:
 @lower("aten::hardswish")
 def hardswish(op: Emitter, self: Value) -> Value:
     """aten::hardswish(Tensor self) -> Tensor"""
-    if op.has("HardSwish") and self.dtype != dtypes.DOUBLE:
-        return op.HardSwish(self)
-    return op.Mul(self, hardsigmoid(op, self))
+    if self.dtype == dtypes.DOUBLE:
+        return op.Mul(self, hardsigmoid(op, self))
+    return op.HardSwish(self)
 
 
 @lower("aten::leaky_relu")

@@ -37,21 +37,15 @@ _bitwise("xor", "Xor", "BitwiseXor")
 def bitwise_not(op: Emitter, self: Value) -> Value:
     """aten::bitwise_not(Tensor self) -> Tensor
 
-    Booleans are negated. Before opset 18 ~x is -1 - x, or for unsigned integers the largest one less x.
+    Booleans are negated.
     """
     if self.dtype == dtypes.BOOL:
         return op.Not(self)
-    if op.has("BitwiseNot"):
-        return op.BitwiseNot(self)
-    return widened(op, "Sub", op.like(-1 if _is_signed(self) else _all_ones(self), self), self)
+    return op.BitwiseNot(self)
 
 
 def _is_signed(value: Value) -> bool:
     return dtypes.torch_dtype(value.dtype or dtypes.INT64).is_signed
-
-
-def _all_ones(value: Value) -> int:
-    return int(2 ** _bits(value) - 1)
 
 
 @lower(

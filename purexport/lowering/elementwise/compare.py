@@ -79,17 +79,8 @@ def isnan(op: Emitter, self: Value) -> Value:
 
 @lower("aten::isinf")
 def isinf(op: Emitter, self: Value) -> Value:
-    """aten::isinf(Tensor self) -> Tensor
-
-    ONNX IsInf takes float32 and float64 since opset 10, other floats later.
-    """
-    if not dtypes.is_floating(self.dtype):
-        return _everywhere(op, self, False)
-    if op.takes("IsInf", self.dtype):
-        return op.IsInf(self)
-    if op.has("IsInf") and self.dtype == dtypes.FLOAT16:
-        return op.IsInf(op.cast(self, dtypes.FLOAT))
-    return op.Greater(op.Abs(self), op.like(_largest_number(self), self))
+    """aten::isinf(Tensor self) -> Tensor"""
+    return op.IsInf(self) if dtypes.is_floating(self.dtype) else _everywhere(op, self, False)
 
 
 def _largest_number(value: Value) -> float:

@@ -159,11 +159,9 @@ def rotary(op: Emitter, x: Value, cos: Value, sin: Value, interleaved: bool = Fa
 def swiglu(op: Emitter, gate: Value, up: Value) -> Value:
     """purexport_llm::swiglu(Tensor gate, Tensor up) -> Tensor
 
-    ONNX SwiGLU (opset 28); before it the products.
+    ONNX SwiGLU (opset 28).
     """
-    if op.has("SwiGLU"):
-        return op.SwiGLU(gate, up)
-    return op.Mul(op.Mul(gate, op.Sigmoid(gate)), up)
+    return op.SwiGLU(gate, up)
 
 
 @lower("purexport_llm::written")

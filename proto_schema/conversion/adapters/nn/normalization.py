@@ -205,7 +205,7 @@ def mask_as_numbers(node: VersionedNode, op: Writer) -> Result:
     """The mask was of the type of the data."""
     if not node.wants(1):
         return None
-    data, mask = op.at(9).several("Dropout", 2, node[0], ratio=node.attribute("ratio"))
+    data, mask = op.at(9).multi("Dropout", node[0], outputs=2, ratio=node.attribute("ratio"))
     return [data, op.cast(mask, BOOL)]
 
 
@@ -214,5 +214,5 @@ def mask_as_truth(node: VersionedNode, op: Writer) -> Result:
     """The mask is of truth values."""
     if not node.wants(1):
         return None
-    data, mask = op.at(10).several("Dropout", 2, node[0], ratio=node.attribute("ratio"))
+    data, mask = op.at(10).multi("Dropout", node[0], outputs=2, ratio=node.attribute("ratio"))
     return [data, op.cast(mask, node.need_dtype(0))]

@@ -20,7 +20,7 @@ def batch_second(node: VersionedNode, op: Writer) -> Result:
             inputs[place] = op.Transpose(node[place], perm=[1, 0, 2])
     kept = {name: value for name, value in node.node.attributes.items() if name != "layout"}
     count = 3 if node.schema.name == "LSTM" else 2
-    made = op.at(13).several(node.schema.name, count, *inputs, **kept)
+    made = op.at(13).multi(node.schema.name, *inputs, outputs=count, **kept)
     orders = ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])
     return [
         op.Transpose(item, perm=order) if node.wants(place) else None

@@ -1,0 +1,78 @@
+"""What forms write nodes with, whichever graph they write into, and what they ask of values.
+
+A builder is the `op` of the exporter's rules or the `Writer` of the version converter. The caller of an operator gives
+it in its newest form, and the builder writes what the opset of its graph has, by the rows of `table` where it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from proto_schema.tensors.dtypes import DTYPES
+
+Value: TypeAlias = Any
+"""A value of the graph: `dtype`, `shape`, and of constants `array()`, `ints()` and `number()`."""
+
+UINT32, UINT64, DOUBLE, FLOAT16, BFLOAT16 = 12, 13, 11, 10, 16
+FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9
+FLOATS = frozenset((FLOAT, DOUBLE, FLOAT16, BFLOAT16))
+
+
+class RefusedError(Exception):
+    """Older operators cannot say the node; never leaves the package.
+
+    `needs` is the opset that can, 0 where that is not known.
+    """
+
+    def __init__(self, reason: str, needs: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.needs = needs
+
+
+class Operators(Protocol):
+    """Operators are methods: `op.Mul(x, 0.5)`. A number takes the data type of the other inputs, a list is int64."""
+
+    def __getattr__(self, op_type: str, /) -> Callable[..., Value]: ...
+
+    def multi(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> Any:
+        """An operator of several outputs."""
+
+    def const(self, value: Any, dtype: int = ..., /) -> Value:
+        """A constant: an array as it is, an integer as int64, or numbers rounded to the data type `dtype`."""
+
+    def like(self, number: Any, value: Value, /) -> Value:
+        """A constant without axes, of the data type of a value."""
+
+    def cast(self, value: Value, dtype: int, /) -> Value:
+        """The value in another data type; itself where it has that."""
+
+
+def dtype_of(value: Value) -> int:
+    """The data type of a value. Raises RefusedError where it is not known."""
+    if not value.dtype:
+        raise RefusedError("the data type of its input is not known")
+    return int(value.dtype)
+
+
+def rank_of(value: Value) -> int:
+    """The rank of a value. Raises RefusedError where it is not known."""
+    if value.shape is None:
+        raise RefusedError("the rank of its input is not known")
+    return len(value.shape)
+
+
+def is_float(dtype: int) -> bool:
+    """Whether a data type is a floating-point one of 16 bits or more."""
+    return dtype in FLOATS
+
+
+def is_integer(dtype: int) -> bool:
+    """Whether a data type is an integer."""
+    return dtype in DTYPES and "INT" in DTYPES[dtype].name
+
+
+def is_unsigned(dtype: int) -> bool:
+    """Whether a data type is an unsigned integer."""
+    return dtype in DTYPES and DTYPES[dtype].name.startswith("UINT")
