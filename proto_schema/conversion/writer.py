@@ -23,6 +23,7 @@ from proto_schema.inference.types import SequenceOf, Tensor, Type
 from proto_schema.ir import Graph, Value
 from proto_schema.legalization.operators import is_float, is_integer, is_unsigned
 from proto_schema.onnx import TensorProto
+from proto_schema.sizes import Size
 
 Operand: TypeAlias = "Value | int | float | bool | list[int] | None"
 
@@ -105,8 +106,10 @@ class Writer:
                 found.append(self.like(item, model))
         return found
 
-    def ints(self, items: Sequence[int]) -> Value:
-        """An int64 constant of one axis."""
+    def ints(self, items: Sequence[Any]) -> Value:
+        """Numbers and int64 values without axes as a list; an int64 constant of one axis where all are numbers."""
+        if any(isinstance(item, Value) for item in items):
+            return self.joined(*[self.Reshape(item, [1]) if isinstance(item, Value) else item for item in items])
         return self.const(np.array(list(items), np.int64))
 
     def scalar(self, number: int) -> Value:
@@ -124,6 +127,24 @@ class Writer:
         return self._graphs.constant(np.asarray(array), dtype)
 
     # -- sizes
+
+    def dim(self, value: Value, axis: int) -> int | Value:
+        """One size of a value: a number where it is known, else an int64 value without axes."""
+        known = value.dim(axis)
+        return known if isinstance(known, int) else self.Gather(self.Shape(value), self.scalar(axis), axis=0)
+
+    @staticmethod
+    def is_at_least(value: Value, least: int) -> bool:
+        """True where no element of a whole number or size can be below `least`."""
+        content = (value.type.content if isinstance(value.type, Tensor) else None) or (None,)
+        lows = [item.low if isinstance(item, Size) else item for item in content]
+        return all(isinstance(low, int) and low >= least for low in lows)
+
+    @staticmethod
+    def of_shape(value: Value, other: Value) -> Value:
+        """The value, of which inference does not know that it has the shape of another one."""
+        value.learn(Tensor(value.dtype, other.shape))
+        return value
 
     def size(self, value: Value, axis: int) -> Value:
         """One size of a value, as an int64 tensor of one element; a constant where it is known."""

@@ -64,18 +64,22 @@ older("GreaterOrEqual", before=12)(_or_equal("Greater", "Less"))
 older("LessOrEqual", before=12)(_or_equal("Less", "Greater"))
 
 
-def _extreme(comparison: str) -> Form:
+def _extreme(largest: bool) -> Form:
     def form(op: Operators, data_0: Sequence[Value]) -> Value | None:
         if not is_integer(dtype_of(data_0[0])):
             return None
-        return functools.reduce(lambda one, two: op.Where(getattr(op, comparison)(one, two), one, two), data_0)
 
-    form.__doc__ = f"Integers: chosen by {comparison}."
+        def one_of(one: Value, two: Value) -> Value:
+            return op.Where(op.Less(one, two), *((two, one) if largest else (one, two)))
+
+        return functools.reduce(one_of, data_0)
+
+    form.__doc__ = "Integers: chosen by Less."
     return form
 
 
-older("Max", before=12)(_extreme("Greater"))
-older("Min", before=12)(_extreme("Less"))
+older("Max", before=12)(_extreme(True))
+older("Min", before=12)(_extreme(False))
 
 
 @older("Clip", before=12)

@@ -48,6 +48,21 @@ class Operators(Protocol):
     def cast(self, value: Value, dtype: int, /) -> Value:
         """The value in another data type; itself where it has that."""
 
+    def dim(self, value: Value, axis: int, /) -> Any:
+        """A size: a number where it cannot change, else an int64 value without axes."""
+
+    def shape(self, value: Value, /) -> Value:
+        """The shape as an int64 value of one axis."""
+
+    def ints(self, items: Any, /) -> Any:
+        """A list of sizes, as operators take it as an input."""
+
+    def is_at_least(self, value: Value, least: int, /) -> bool:
+        """True where no element of a whole number or size can be below `least`."""
+
+    def of_shape(self, value: Value, other: Value, /) -> Value:
+        """The value, of which inference does not know that it has the shape of another one."""
+
 
 def dtype_of(value: Value) -> int:
     """The data type of a value. Raises RefusedError where it is not known."""

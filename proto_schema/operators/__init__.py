@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 from proto_schema.wire.records import dataclass
 
 __all__ = [
+    "RANDOM",
     "Attribute",
     "Formal",
     "Occurrence",
@@ -34,6 +35,11 @@ __all__ = [
 
 Option: TypeAlias = Literal["single", "optional", "variadic"]
 Default: TypeAlias = "int | float | bytes | tuple[Any, ...] | None"
+
+RANDOM = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""The operators of ai.onnx that draw numbers: two nodes of the same inputs differ."""
 
 UNBOUNDED = 2**31 - 1
 """`max_input` or `max_output` of an operator with a variadic formal, as the official package has it."""

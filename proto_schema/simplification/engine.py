@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from proto_schema import operators
 from proto_schema.budget import FOLDING, BudgetLike, budget_of
 from proto_schema.graphs.order import check_order
 from proto_schema.ir import Builder, Model, Node, Value, from_message
@@ -20,7 +21,7 @@ from proto_schema.rewrite import Rewriter
 from proto_schema.rewrite.proof import proven
 from proto_schema.simplification.branches import spliced
 from proto_schema.simplification.equal import Equal
-from proto_schema.simplification.folding import RANDOM, folded
+from proto_schema.simplification.folding import folded
 from proto_schema.simplification.known import Known
 from proto_schema.simplification.merging import merged
 from proto_schema.simplification.rules import RULES
@@ -164,7 +165,7 @@ class _Round:
 
     def _known_content(self, node: Node) -> dict[Value, Any] | None:
         """What inference knows of the results, as of the Shape of a tensor with static sizes."""
-        if node.domain or node.op_type in RANDOM or node.bodies:
+        if node.domain or node.op_type in operators.RANDOM or node.bodies:
             return None
         found = {value: self.known.array(value) for value in node.outputs if value is not None}
         return None if not found or any(array is None for array in found.values()) else found

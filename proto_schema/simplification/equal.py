@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from proto_schema import operators
 from proto_schema.graphs.names import as_text
 from proto_schema.ir import Node
-from proto_schema.simplification.folding import RANDOM
 from proto_schema.simplification.known import Known
 
 
@@ -31,7 +30,7 @@ class Equal:
 
     def _first(self, node: Node) -> Node | None:
         """An earlier node that computes the same."""
-        if node.domain or node.op_type in RANDOM or node.bodies or not all(node.outputs):
+        if node.domain or node.op_type in operators.RANDOM or node.bodies or not all(node.outputs):
             return None
         if not self.known.outputs.isdisjoint(node.outputs) or operators.schema(node.op_type, self.known.opset) is None:
             return None

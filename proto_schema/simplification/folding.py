@@ -12,14 +12,12 @@ from proto_schema.budget import ExceededError
 from proto_schema.compute.costs import weight
 from proto_schema.ir import Node, Value
 from proto_schema.onnx import NodeProto
+from proto_schema.operators import RANDOM
 from proto_schema.reference.evaluator import ReferenceEvaluator
 from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
 from proto_schema.simplification.known import PLAIN, Known
 from proto_schema.tensors.dtypes import DTYPES, element_count
 
-RANDOM = frozenset(
-    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 KEPT = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"})
 """Folding these would undo a quantization."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from proto_schema.external.payload import Payload
@@ -82,6 +83,29 @@ class Value:
         if self.shape is None or len(sizes) != len(self.shape):
             raise ValueError("the sizes of a tensor are not all known here")
         return sizes
+
+    def array(self) -> npt.NDArray[Any] | None:
+        """The elements of a constant, wider where numpy lacks the dtype; None for what is not a constant."""
+        const = self.const
+        if const is None or const.is_meta or const.is_complex() or const.is_quantized:
+            return None
+        narrow = const.is_floating_point() and const.dtype not in (torch.float16, torch.float32, torch.float64)
+        found: npt.NDArray[Any] = (const.float() if narrow else const).detach().cpu().numpy()
+        return found
+
+    def ints(self) -> list[int] | None:
+        """The elements in order, where they are integers and all are known."""
+        content: Any = self.content
+        if content is None and self.const is not None and not self.const.is_floating_point():
+            array = self.array()
+            content = None if array is None else array.reshape(-1).tolist()
+        known = content is not None and all(isinstance(item, int) for item in content)
+        return [int(item) for item in content] if known else None
+
+    def number(self) -> float | None:
+        """The only element of a constant."""
+        array = self.array()
+        return None if array is None or array.size != 1 else array.reshape(-1)[0].item()
 
     def __repr__(self) -> str:
         return f"<{self.name or 'value'}: {self.dtype} {self.shape}>"

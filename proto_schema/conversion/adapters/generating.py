@@ -9,7 +9,7 @@ import numpy as np
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, Row, down
 from proto_schema.conversion.versioned import VersionedNode
-from proto_schema.conversion.writer import BOOL, FLOAT, INT64, Writer, is_float
+from proto_schema.conversion.writer import BOOL, FLOAT, INT64, Writer
 from proto_schema.onnx import TensorProto
 
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -25,32 +25,6 @@ def low_precision(node: VersionedNode, op: Writer) -> Result:
         raise RefusedError("it counts in half precision")
     made = op.Range(*[op.cast(node[place], FLOAT) for place in range(3)])
     return op.cast(made, dtype)
-
-
-@down("Range", version=11)
-def count_up(node: VersionedNode, op: Writer) -> Result:
-    """As many steps as there are before the limit."""
-    dtype = node.need_dtype(0)
-    start, limit, delta = (node[place] for place in range(3))
-    known = [item.number() for item in (start, limit, delta)]
-    if all(item is not None for item in known):
-        from proto_schema.tensors.dtypes import DTYPES
-
-        first, last, step = (item for item in known if item is not None)
-        count = max(math.ceil((last - first) / step), 0)
-        numbers = np.array(first) + np.arange(count) * np.array(step)
-        return op.const(numbers.astype(DTYPES[dtype].numpy), dtype)
-    distance = op.Sub(limit, start)
-    if is_float(dtype):
-        count_value = op.cast(op.Ceil(op.Div(distance, delta)), INT64)
-    else:
-        quotient = op.Div(distance, delta)
-        more = op.Not(op.Equal(op.Mul(quotient, delta), distance))
-        same_sign = op.Not(op.Xor(op.Less(distance, 0), op.Less(delta, 0)))
-        count_value = op.Add(op.cast(quotient, INT64), op.cast(op.And(more, same_sign), INT64))
-    size = op.Reshape(op.Max(count_value, op.scalar(0)), [1])
-    places = op.Reshape(op.NonZero(op.Expand(op.scalar(1), size)), [-1])
-    return op.Add(start, op.Mul(op.cast(places, dtype), delta))
 
 
 # Windows of signals ---------------------------------------------------------------------------------------------------

@@ -8,10 +8,9 @@ from proto_schema.conversion.adapters.axes import positive
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
 from proto_schema.conversion.versioned import VersionedNode
-from proto_schema.conversion.writer import BOOL, INT64, Writer, is_integer, is_unsigned
+from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_unsigned
 from proto_schema.inference.types import Tensor
 from proto_schema.ir import Value
-from proto_schema.onnx import TensorProto
 
 # Gather ---------------------------------------------------------------------------------------------------------------
 
@@ -38,15 +37,6 @@ def gather(node: VersionedNode, op: Writer) -> Result:
     if indices is node[1] and not node.given("axis"):
         return None
     return node.with_(inputs=[node[0], indices], axis=axis if node.given("axis") else None)
-
-
-@down("GatherElements", version=11)
-def gather_elements(node: VersionedNode, op: Writer) -> Result:
-    """From the flattened tensor: each index as a place in it."""
-    x, indices = node[0], node[1]
-    rank, axis = node.need_rank(0), positive([node.attribute("axis")], node.need_rank(0))[0]
-    places = _places(op, x, op.cast(indices, INT64), axis, rank)
-    return op.Gather(op.Reshape(x, [-1]), places, axis=0)
 
 
 def _places(op: Writer, x: Value, indices: Value, axis: int, rank: int) -> Value:
@@ -281,25 +271,16 @@ def count_as_input(node: VersionedNode, op: Writer) -> Result:
 
 @down("TopK", version=11)
 def largest_only(node: VersionedNode, op: Writer) -> Result:
-    """The smallest are the largest of the negatives; integers are compared in double precision, which holds 32 bits."""
-    x, dtype = node[0], node.need_dtype(0)
-    if is_integer(dtype):
-        if dtype in (INT64, TensorProto.UINT64):
-            raise RefusedError("older versions order floats only, which do not hold all int64 numbers")
-        wide = TensorProto.DOUBLE if dtype in (TensorProto.INT32, TensorProto.UINT32) else TensorProto.FLOAT
-        axis, largest = node.attribute("axis"), node.attribute("largest")
-        values, places = op.multi("TopK", op.cast(x, wide), node[1], outputs=2, axis=axis, largest=largest)
-        return [op.cast(values, dtype), places]
-    if node.attribute("largest"):
-        return node.with_(drop="largest sorted")
-    values, places = op.at(10).multi("TopK", op.Neg(x), node[1], outputs=2, axis=node.attribute("axis"))
-    return [op.Neg(values), places]
+    """The largest floats."""
+    is_plain = node.attribute("largest") and is_float(node.need_dtype(0))
+    return node.with_(drop="largest sorted") if is_plain else None
 
 
 @down("TopK", version=10)
 def count_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """A known count as an attribute."""
-    return node.with_(inputs=[node[0]], k=node.need_ints(1)[0])
+    known = node.ints(1)
+    return None if known is None else node.with_(inputs=[node[0]], k=known[0])
 
 
 @down("ReverseSequence", version=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, FLOAT, INT64, Writer, is_float
-from proto_schema.ir import Value
 from proto_schema.onnx import TensorProto
 
 END = 1 << 62
@@ -87,54 +85,17 @@ def pad_all_types(node: VersionedNode, op: Writer) -> Result:
 @down("Pad", version=11)
 def pads_as_attribute(node: VersionedNode, op: Writer) -> Result:
     """Pads and value as attributes where they are known; integers in a type that holds them."""
-    dtype, mode = node.need_dtype(0), node.text("mode")
+    dtype = node.need_dtype(0)
+    if dtype in (INT64, TensorProto.UINT64, TensorProto.STRING):
+        return None
     if not is_float(dtype):
         wide = TensorProto.DOUBLE if dtype in (TensorProto.INT32, TensorProto.UINT32) else FLOAT
-        if dtype in (INT64, TensorProto.UINT64, TensorProto.STRING):
-            return _pad_by_concat(node, op)
         value = op.cast(node[2], wide) if node.has(2) else None
-        return op.cast(op.Pad(op.cast(node[0], wide), node[1], value, mode=mode), dtype)
-    pads = node.ints(1)
-    number = node[2].number() if node.has(2) else 0.0
-    if pads is None or number is None:
-        if mode != "constant":
-            raise RefusedError("its pads are computed when the model runs")
-        return _pad_by_concat(node, op)
-    if dtype == TensorProto.DOUBLE and float(np.float32(number)) != number:
-        return _pad_by_concat(node, op)
+        return op.cast(op.Pad(op.cast(node[0], wide), node[1], value, mode=node.text("mode")), dtype)
+    pads, number = node.ints(1), node[2].number() if node.has(2) else 0.0
+    if pads is None or number is None or (dtype == TensorProto.DOUBLE and float(np.float32(number)) != number):
+        return None
     return node.with_(inputs=[node[0]], pads=pads, value=float(number))
-
-
-def _pad_by_concat(node: VersionedNode, op: Writer) -> Value:
-    """Constant pads, one axis after the other: filled parts before and behind; a negative pad takes elements away."""
-    x, rank = node[0], node.need_rank(0)
-    if node.text("mode") != "constant":
-        raise RefusedError("its elements are of a type that is padded with constants only")
-    fill = op.Reshape(node[2], op.ints([])) if node.has(2) else op.like(0, x)
-    known = node.ints(1)
-    for axis in range(rank):
-        parts: list[Value] = []
-        for end in (axis, axis + rank):
-            amount = op.Slice(node[1], [end], [end + 1], [0]) if known is None else op.ints([known[end]])
-            if known is not None and known[end] == 0:
-                continue
-            sizes = [op.size(x, place) for place in range(rank)]
-            sizes[axis] = amount if known is None else op.ints([max(known[end], 0)])
-            if known is None:
-                sizes[axis] = op.Max(amount, op.ints([0]))
-            elif known[end] < 0:
-                begin, finish = ([-known[end]], [END]) if end == axis else ([0], [known[end]])
-                x = op.Slice(x, begin, finish, [axis])
-                continue
-            if known is None:
-                taken = op.Max(op.Neg(amount), op.ints([0]))
-                if end == axis:
-                    x = op.Slice(x, taken, [END], [axis])
-                else:
-                    x = op.Slice(x, [0], op.Sub(op.size(x, axis), taken), [axis])
-            parts.append(op.Expand(fill, op.joined(*sizes)))
-            x = op.Concat(parts[-1], x, axis=axis) if end == axis else op.Concat(x, parts[-1], axis=axis)
-    return x
 
 
 # Slice and Split ------------------------------------------------------------------------------------------------------
@@ -160,67 +121,12 @@ def slice_axes(node: VersionedNode, op: Writer) -> Result:
 
 @down("Slice", version=10)
 def bounds_as_attributes(node: VersionedNode, op: Writer) -> Result:
-    """Known bounds as attributes. Steps are taken by Gather, and so are computed bounds."""
-    starts, ends = node.ints(1), node.ints(2)
-    count = node[1].dim(0)
-    axes = node.ints(3) if node.has(3) else list(range(count)) if isinstance(count, int) else None
-    steps = node.ints(4) if node.has(4) else None if axes is None else [1] * len(axes)
-    if axes is None or steps is None:
-        raise RefusedError("its axes or steps are computed when the model runs")
-    if starts is not None and ends is not None and all(step == 1 for step in steps):
-        return node.with_(inputs=[node[0]], starts=starts, ends=ends, axes=positive(axes, node[0].rank))
-    x = node[0]
-    if starts is None or ends is None:
-        return _computed_slice(node, op, axes, steps)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        size = x.dim(axis)
-        if not isinstance(size, int):
-            x = _stepped(op, x, start, end, axis, step)
-            continue
-        places = list(range(size))[slice(*_bounds(start, end, step, size))]
-        x = op.Gather(x, op.ints(places), axis=axis)
-    return x
-
-
-def _stepped(op: Writer, x: Value, start: int, end: int, axis: int, step: int) -> Value:
-    """Each `step`-th element of an axis of unknown size, backwards for a negative step, by Gather."""
-    if step < 0:
-        if end == -1 or (start >= 0 and start < END >> 31):
-            raise RefusedError("it goes backwards between bounds, and the size of the axis is not known")
-        # from behind the end to the start, both included on the other side
-        start, end = (0 if end < -(1 << 30) else end + 1), (END if start == -1 or start > 0 else start + 1)
-    part = op.Slice(x, [start], [end], [axis]) if (start, end) != (0, END) else x
-    size = op.size(part, axis)
-    count = op.Div(op.Add(size, op.ints([abs(step) - 1])), op.ints([abs(step)]))
-    steps = op.Mul(op.Reshape(op.NonZero(op.Expand(op.scalar(1), count)), [-1]), op.ints([abs(step)]))
-    return op.Gather(part, steps if step > 0 else op.Sub(op.Sub(size, op.ints([1])), steps), axis=axis)
-
-
-def _bounds(start: int, end: int, step: int, size: int) -> tuple[int | None, int | None, int]:
-    """The bounds as Python has them, where the end of a backward slice may lie before the first element."""
-    if step > 0:
-        return start, end, step
-    end = end + size if -size <= end < 0 else end
-    start = start + size if start < 0 else start
-    return max(min(start, size - 1), -1) if start >= 0 else 0, None if end < 0 else end, step
-
-
-def _computed_slice(node: VersionedNode, op: Writer, axes: Sequence[int], steps: Sequence[int]) -> Value:
-    """Bounds that are computed: a table of the places of each axis, cut by comparison."""
-    x = node[0]
-    if any(step != 1 for step in steps):
-        raise RefusedError("it has steps, and its bounds are computed when the model runs")
-    for place, axis in enumerate(axes):
-        size = op.size(x, axis)
-        bounds = []
-        for item in (node[1], node[2]):
-            bound = op.cast(op.Gather(item, [place], axis=0), INT64)
-            bounds.append(op.Where(op.Less(bound, 0), op.Add(bound, size), bound))
-        every = op.Transpose(op.NonZero(op.Expand(op.scalar(1), size)), perm=[1, 0])
-        every = op.Reshape(every, [-1])
-        inside = op.And(op.Not(op.Less(every, bounds[0])), op.Less(every, bounds[1]))
-        x = op.Compress(x, inside, axis=axis)
-    return x
+    """Known bounds as attributes."""
+    starts, ends, steps = node.ints(1), node.ints(2), node.ints(4) if node.has(4) else [1]
+    axes = node.ints(3) if node.has(3) else list(range(len(starts or ())))
+    if starts is None or ends is None or axes is None or steps is None or any(step != 1 for step in steps):
+        return None
+    return node.with_(inputs=[node[0]], starts=starts, ends=ends, axes=positive(axes, node[0].rank))
 
 
 @up("Split", version=13)
@@ -232,20 +138,9 @@ def split_as_input(node: VersionedNode, op: Writer) -> Result:
 
 @down("Split", version=13)
 def split_as_attribute(node: VersionedNode, op: Writer) -> Result:
-    """Known sizes as an attribute; computed ones by Slice."""
-    if not node.has(1):
-        return None
+    """Known sizes as an attribute."""
     known = node.ints(1)
-    if known is not None:
-        return node.with_(inputs=[node[0]], split=known)
-    axis = node.attribute("axis")
-    made: list[Value | None] = []
-    begin = op.ints([0])
-    for place in range(len(node.outputs)):
-        end = op.Add(begin, op.cast(op.Slice(node[1], [place], [place + 1], [0]), INT64))
-        made.append(op.Slice(node[0], begin, end, [axis]))
-        begin = end
-    return made
+    return None if known is None else node.with_(inputs=[node[0]], split=known)
 
 
 @up("Split", version=18)

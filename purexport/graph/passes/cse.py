@@ -18,9 +18,6 @@ from proto_schema.sizes import Dim, Size
 from purexport.graph.ir import Graph, Node, Value
 
 _LARGEST = 64  # elements of a constant that is compared by its content; a larger one equals only itself
-_RANDOM = frozenset(
-    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 
 def share_equal_nodes(graph: Graph) -> dict[str, Dim]:
@@ -74,7 +71,7 @@ class _Sharing:
 
 def _is_pure(node: Node) -> bool:
     """False for an operator that draws random numbers, and for an unknown operator."""
-    return not node.domain and node.op_type not in _RANDOM and bool(operators.versions(node.op_type))
+    return not node.domain and node.op_type not in operators.RANDOM and bool(operators.versions(node.op_type))
 
 
 def _key(node: Node) -> Hashable:

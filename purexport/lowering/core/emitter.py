@@ -208,11 +208,16 @@ class Emitter:
 
     # -- constants
 
-    def const(self, value: Any, dtype: int = dtypes.INT64, name: str = "") -> Value:
-        """A constant of a number, nested list, tensor or array, exact in `dtype` (the last two keep their own)."""
+    def const(self, value: Any, dtype: int | None = None, name: str = "") -> Value:
+        """A constant of a number, nested list, array or tensor, exact in `dtype`.
+
+        Numbers are int64 where no dtype is said; an array has its own, and a tensor always.
+        """
         if isinstance(value, np.ndarray):
             value = torch.from_numpy(value)
-        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtypes.torch_dtype(dtype))
+            value = value if dtype is None else value.to(dtypes.torch_dtype(dtype))
+        kind = dtypes.torch_dtype(dtypes.INT64 if dtype is None else dtype)
+        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=kind)
         return Value(dtypes.onnx_code(tensor.dtype), tuple(tensor.shape), const=tensor, name=name)
 
     def like(self, value: Any, other: Value) -> Value:
@@ -280,6 +285,12 @@ class Emitter:
                     self.dim(item, item.shape.index(expression))
                     break
         return dims.get(expression)
+
+    @staticmethod
+    def of_shape(value: Value, other: Value) -> Value:
+        """The value, of which inference does not know that it has the shape of another one."""
+        value.shape = other.shape
+        return value
 
     def shape(self, value: Value) -> Value:
         """The shape as an int64 value of shape [rank]: a constant when it is static."""

@@ -3,9 +3,8 @@
 The kernels are data (`proto_schema.operators.runtimes`).  Where the version in force has none for the dtypes of a
 node, or its schema does not allow them:
 
-- each constraint may go to a wider dtype that gives the same numbers: halves to float32, which rounds as torch's own
-  kernels do; small integers to larger ones, whose sums and products wrap to the same bits when they are cast back;
-  where an operator only moves or compares elements, also booleans to integers, and integers to floats that hold them;
+- each constraint may go to a wider dtype that gives the same numbers (`proto_schema.legalization.widening`): halves to
+  float32, which rounds as torch's own kernels do, small integers to larger ones, which are cast back;
 - otherwise the operator may have a form of other operators, a row of `FORMS` (`purexport.lowering.forms`).
 
 What has neither is written as it is, with a remark for the report.
@@ -19,22 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from proto_schema import operators
+from proto_schema.legalization import widening
 from proto_schema.operators.runtimes import Release
-from purexport.dtypes import (
-    BFLOAT16,
-    BOOL,
-    DOUBLE,
-    FLOAT,
-    FLOAT16,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-)
+from purexport.dtypes import BFLOAT16, FLOAT16
 from purexport.lowering.core import versions
 
 Types: TypeAlias = "tuple[tuple[str, int], ...]"  # constraint and dtype, in the order of the inputs
@@ -44,70 +30,7 @@ Form = TypeVar("Form", bound=Callable[..., Any])
 # and returns its result or a tuple of them
 FORMS: dict[tuple[str, int | None], Callable[..., Any]] = {}
 
-_WIDER: Mapping[int, tuple[int, ...]] = {
-    FLOAT16: (FLOAT,),
-    BFLOAT16: (FLOAT,),
-    INT8: (INT32, INT64),
-    UINT8: (INT32, INT64),
-    INT16: (INT32, INT64),
-    UINT16: (INT32, INT64),
-    INT32: (INT64,),
-    UINT32: (INT64,),
-}
-# for operators whose results are elements of their inputs, or say how these compare
-_HOLDING: Mapping[int, tuple[int, ...]] = {
-    BOOL: (UINT8, INT32, INT64, FLOAT),
-    INT8: (FLOAT,),
-    UINT8: (FLOAT,),
-    INT16: (FLOAT,),
-    UINT16: (FLOAT,),
-    INT32: (DOUBLE,),
-    UINT32: (DOUBLE,),
-}
-# the same bits, which do not compare alike
-_BITS: Mapping[int, tuple[int, ...]] = {UINT64: (INT64,)}
-
-_MOVING = frozenset(
-    [
-        "Where",
-        "Pad",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Scatter",
-        "ScatterElements",
-        "ScatterND",
-        "Tile",
-        "Expand",
-        "Concat",
-        "Slice",
-        "Split",
-        "Transpose",
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Trilu",
-        "Compress",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "ReverseSequence",
-        "Identity",
-        "Equal",
-        "OneHot",
-        "EyeLike",
-    ]
-)
-_COMPARING = frozenset(
-    ["Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "TopK", "Clip", "Less", "Greater"]
-)
 _HALVES = (FLOAT16, BFLOAT16)
-# what a dtype means is what these are for, or their results cannot be cast back
-_EXACT = frozenset(
-    [
-        *("Cast", "CastLike", "BitCast", "Identity", "QuantizeLinear", "DequantizeLinear", "Loop", "If", "Scan"),
-        *("Constant", "SplitToSequence"),
-    ]
-)
 
 
 def form(op_type: str, dtype: int | None = None) -> Callable[[Form], Form]:
@@ -143,8 +66,6 @@ def chosen(release: Release | None, schema_of: tuple[str, int], types: Types, ad
     halves = release is not None and adds and any(dtype in _HALVES for _, dtype in types)
     if schema is None or (runs(release, schema, types) and not halves):
         return {}
-    if op_type in _EXACT:
-        return None
     for candidate in _candidates(op_type, types, adds):
         if halves and any(dtype in _HALVES for _, dtype in candidate):
             continue
@@ -155,15 +76,7 @@ def chosen(release: Release | None, schema_of: tuple[str, int], types: Types, ad
 
 def _candidates(op_type: str, types: Types, adds: bool) -> Iterator[Types]:
     """Other dtypes for the constraints, those first that change the fewest and least."""
-    moving = op_type in _MOVING and not adds
-    ways = []
-    for name, dtype in types:
-        wider = [dtype, *_WIDER.get(dtype, ())]
-        if moving or op_type in _COMPARING:
-            wider += _HOLDING.get(dtype, ())
-        if moving:
-            wider += _BITS.get(dtype, ())
-        ways.append([(name, wide) for wide in wider])
+    ways = [[(name, wide) for wide in (dtype, *widening.wider(op_type, dtype, adds))] for name, dtype in types]
     ranked = sorted(itertools.product(*map(enumerate, ways)), key=lambda found: [sum(n for n, _ in found), *found])
     for found in ranked[1:]:
         yield tuple(item for _, item in found)

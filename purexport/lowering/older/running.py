@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from proto_schema.legalization.sizes import count, flat_positions, nonnegative
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.older.gather_scatter import count, flat_positions
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import largest, smallest, widened, widened_where
 from purexport.lowering.support.loops import repeat, repeat_while
-from purexport.lowering.support.positions import nonnegative, size_value
+from purexport.lowering.support.positions import size_value
 
 _MOST = 63  # rounds: a size is less than 2 ** 63
 

@@ -12,20 +12,13 @@ from types import MappingProxyType
 
 from proto_schema import legalization
 from proto_schema.legalization.table import Form, Row
-from purexport.lowering.older import gather_scatter, order, running, windows
+from purexport.lowering.older import boxes, running, windows
 
 _OWN: Mapping[str, Form] = {
     "CumSum": running.cumulative_sum,
-    "GatherElements": gather_scatter.gather_elements,
     "MaxPool": windows.max_pool,
-    "NonMaxSuppression": order.non_max_suppression,
-    "Pad": gather_scatter.pad,
-    "Range": gather_scatter.count_up,
+    "NonMaxSuppression": boxes.non_max_suppression,
     "ScatterElements": running.scatter_elements,
-    "Slice": gather_scatter.slices,
-    "Split": gather_scatter.split,
-    "TopK": order.top_k,
-    "Unique": order.unique,
 }
 FORMS: Mapping[str, Sequence[Row]] = MappingProxyType(
     {**legalization.rows(), **{name: [Row(name, legalization.ANY, form)] for name, form in _OWN.items()}}

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import count
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.older.gather_scatter import count
 from purexport.lowering.support.common import dims_of
 from purexport.lowering.support.positions import size_product, size_value
 

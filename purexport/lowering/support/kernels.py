@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from proto_schema.legalization.widening import wider_integers
 from purexport import dtypes
-from purexport.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-
-_WIDER = {BOOL: UINT8, UINT8: INT32, INT8: INT32, INT16: INT32, UINT16: INT32, INT32: INT64, UINT32: INT64}
 
 
 def native_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
@@ -29,9 +27,8 @@ def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 
 
 
 def _widened(takes: Callable[[str, int, int], bool], op_type: str, dtype: int | None, argument: int) -> int | None:
-    while dtype is not None and not takes(op_type, dtype, argument):
-        dtype = _WIDER.get(dtype)
-    return dtype
+    codes = () if dtype is None else (dtype, *wider_integers(dtype))
+    return next((code for code in codes if takes(op_type, code, argument)), None)
 
 
 def widened(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:

@@ -220,7 +220,7 @@ def written(call: Call, opset: int, older: Mapping[str, Any] = FORMS) -> bytes:
 
 # which take wider integers where an opset's version does not take theirs
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}
-WIDENED = {"MaxPool", "TopK", *ARITHMETIC}
+WIDENED = {"MaxPool", "Relu", "TopK", *ARITHMETIC}
 # below opset 9, or what ONNX Runtime does not compute: the official cases of the converter have these
 CONVERTED = {"IsNaN", "Sign", "SwiGLU", "Swish"}
 
