@@ -83,6 +83,7 @@ CALLS = [
     Call("Slice", (GRID, ints(0, 1), ints(1, 3))),
     Call("Slice", (GRID, ints(0, -2), ints(1, 2**62), known(0, -1))),
     Call("Slice", (GRID, known(1), known(-(2**63)), known(1), known(-1))),
+    Call("Slice", (GRID[..., :0], known(-1), known(-99), known(2), known(-1))),  # nothing to begin at
     *(
         Call("Pad", (GRID, ints(0, *before, 0, *after), *constant), {"mode": mode})
         for mode, before, after, constant in (
@@ -136,7 +137,7 @@ CALLS = [
         Call(op_type, (LARGE, LARGE[::-1].copy()), opsets=(9, 17))
         for op_type in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")
     ),
-    Call("BitwiseOr", (LARGE, ints(6)), opsets=(9, 17)),  # sums of bits that no double holds
+    Call("BitwiseOr", (ints(-2, -10, -16), ints(6)), opsets=(9, 17)),  # sums of bits that no double holds
     *(
         Call("BitwiseXor", (np.array([0, 1, -1, 100, -128], dtype).view(kind), np.array([[7], [-2]], dtype).view(kind)))
         for dtype, kind in (("int8", "int8"), ("int8", "uint8"), ("int32", "uint32"), ("int64", "uint64"))
