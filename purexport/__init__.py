@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from purexport.frontends.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.frontends.core.observed import Observed
     from purexport.frontends.core.observing import observe
+    from purexport.generation.model import load_pretrained
     from purexport.language.diffusion import pipeline
     from purexport.language.model import language_model
     from purexport.language.pretrained import pretrained_model
@@ -50,6 +51,7 @@ _ROOMS = {
     "export_to_pretty_string": "driver",
     "is_in_onnx_export": "frontends.core.mode",
     "language_model": "language.model",
+    "load_pretrained": "generation.model",
     "observe": "frontends.core.observing",
     "patch": "compat.patch.substitutes",
     "pipeline": "language.diffusion",
@@ -81,6 +83,7 @@ __all__ = [
     "export_to_pretty_string",
     "is_in_onnx_export",
     "language_model",
+    "load_pretrained",
     "observe",
     "operators",
     "patch",

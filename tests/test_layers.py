@@ -44,6 +44,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "weights.model": ("weights.model", "frontends weights graph fx shapes facts aten base toolkit"),
     "distributed": ("distributed", "weights graph base toolkit"),
     "program": ("program runtime", "graph frontends fx shapes facts aten base toolkit"),
+    "generation": ("generation", "program graph frontends fx shapes facts aten base toolkit"),
     "comparison": ("comparison", "program lowering frontends graph functionalize fx shapes facts aten base toolkit"),
     "compat": ("compat", "program lowering frontends graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
@@ -63,13 +64,13 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "public": (
         "purexport compat.patch",
-        "language fusion models helpers pipeline compat comparison distributed program weights.model lowering "
-        "frontends weights graph functionalize fx shapes facts aten base toolkit",
+        "generation language fusion models helpers pipeline compat comparison distributed program weights.model "
+        "lowering frontends weights graph functionalize fx shapes facts aten base toolkit",
     ),
     "command line": (
         "cli __main__",
-        "public language fusion models helpers pipeline compat comparison distributed program weights.model lowering "
-        "frontends weights inspect graph functionalize fx shapes facts aten base toolkit",
+        "public generation language fusion models helpers pipeline compat comparison distributed program "
+        "weights.model lowering frontends weights inspect graph functionalize fx shapes facts aten base toolkit",
     ),
 }
 

@@ -200,6 +200,7 @@ ROOMS = {
         "language/{config,llamacpp,adapters,caches,diffusion,observed,several,pretrained,language_model}",
         "models/decoders",
     ),
+    "generation": _room("purexport/generation/*", "generation/load_pretrained", "generation/models"),
     "frontends.core": _room(
         "purexport/frontends/* purexport/frontends/core/*",
         "frontends/{structures,names,nesting,wrappers,left_alone,free_axes,bad_input,row_loops,single_calls,route_choice}"

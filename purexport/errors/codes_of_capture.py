@@ -85,6 +85,26 @@ FAMILIES: tuple[Family, ...] = (
                 "with --task feature-extraction the model without its head is written",
             ),
             Code(
+                "generates-no-text",
+                "The folder has a model that generates no text, such as an encoder or a classifier.",
+                "Call it: `purexport.load_pretrained(folder)(**inputs)`.",
+                "bert has a model that generates no text (BertModel); call it",
+            ),
+            Code(
+                "not-a-runnable-folder",
+                "The folder was not written by `purexport llm` or `purexport hf`, or its files are damaged.",
+                "Give the folder that one of these wrote, with all of its files.",
+                "out has none of vision.onnx, encoder.onnx, model.onnx; give a folder that `purexport llm` or "
+                "`purexport hf` wrote",
+            ),
+            Code(
+                "runtime-lacks-operator",
+                "The runtime does not load a file of the folder: it has no kernel for a node, or the opset is too new.",
+                'Install a newer release of the runtime, or write the folder for `target="onnx"` or a lower opset.',
+                "onnxruntime does not run out/model.onnx: onnxruntime 1.17.0 loads opset 20 at most, and the file has "
+                "23; a newer release may, and a lower opset_version (--opset) or target='onnx' writes other operators",
+            ),
+            Code(
                 "odd-config",
                 "The config.json of a folder has impossible values, or does not match the weights. It is checked "
                 "before the model is made.",

@@ -399,9 +399,11 @@ def code_named_in(files: Mapping[str, bytes]) -> list[str]:
 
 
 def configs_of(model: Any) -> dict[str, bytes]:
-    """The configs of a model as files, by name."""
+    """The configs of a model as files, by name; they name the class of the model, as `save_pretrained` has them do."""
+    config = copy.copy(model.config)
+    config.architectures = [type(model).__name__]
     with tempfile.TemporaryDirectory() as place:
-        model.config.save_pretrained(place)
+        config.save_pretrained(place)
         if getattr(model, "generation_config", None) is not None:
             model.generation_config.save_pretrained(place)
         return {path.name: path.read_bytes() for path in sorted(Path(place).iterdir())}

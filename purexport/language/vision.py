@@ -113,8 +113,9 @@ class Embed(nn.Module):
         self._token = token
 
     def forward(self, input_ids: Tensor, image_features: Tensor) -> Tensor:
-        """[batch, tokens, hidden size]"""
-        here = input_ids == self._token
+        """[batch, tokens, hidden size]; without any features the token has its own embedding, as in the model."""
+        seen = torch.ones_like(image_features[:1, :1]).sum() > 0
+        here = (input_ids == self._token) & seen
         embedded = self.model.get_input_embeddings()(input_ids.masked_fill(here, 0))
         # the first row stands for tokens that are no picture's, so that there may be no features at all
         rows = torch.cat([image_features.new_zeros(1, image_features.shape[1]), image_features]).to(embedded.dtype)

@@ -144,6 +144,7 @@ RUN = [
     Page("docs/minimal-environment.md"),
     Page("docs/observed-inputs.md"),
     Page("docs/quantizing.md"),
+    Page("docs/running-folders.md", language_models, needs="transformers"),
     Page("docs/transformers-models.md", encoders, needs="transformers"),
     Page("docs/tutorial.md"),
 ]
