@@ -33,6 +33,11 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     """Fewer bits, code of the folder, and the form of the report."""
     parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")
     parser.add_argument(
+        "--variants",
+        metavar="TYPES",
+        help="of transformers.js: fp32, fp16, q8, q4, q4f16, with commas between them (default: all)",
+    )
+    parser.add_argument(
         "--trust-remote-code",
         action="store_true",
         help="run the Python files that config.json names, with all your rights; only for authors whom you trust",

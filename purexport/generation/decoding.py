@@ -139,11 +139,11 @@ class Decoding:
         if self.takes(_PLACE):
             return np.pad(mask, ((0, 0), (0, (self.room or 0) - mask.shape[1])))
         if self.counts:
-            return (np.arange(mask.shape[1]) < mask.sum(1, keepdims=True)).astype(np.int64)
+            return np.asarray(np.arange(mask.shape[1]) < mask.sum(1, keepdims=True), np.int64)
         return mask
 
 
 def _ordered(array: Array, order: Array) -> Array:
     """The rows [batch, tokens, ...] in another order of their tokens."""
     index = order.reshape(order.shape + (1,) * (array.ndim - 2))
-    return np.take_along_axis(array, np.broadcast_to(index, order.shape + array.shape[2:]), 1)
+    return np.asarray(np.take_along_axis(array, np.broadcast_to(index, order.shape + array.shape[2:]), 1))

@@ -69,6 +69,12 @@ def files_of(folder: Path) -> dict[str, GraphFile]:
             raise FileNotFoundError(
                 errno.ENOENT, f"{names[0]} is there, and {missing[0]}, which belongs to it, is not", str(folder)
             )
+    if (folder / "onnx").is_dir():
+        raise ExportError(
+            f"{folder} is laid out for transformers.js, which runs its files in onnx/; write the model for "
+            "target='onnx' or 'onnxruntime'",
+            code="not-a-runnable-folder",
+        )
     raise ExportError(
         f"{folder} has none of {', '.join(dict.fromkeys(names[0] for names in KINDS))}; give a folder that `purexport "
         "llm` or `purexport hf` wrote",

@@ -271,7 +271,7 @@ def _shown(ids: Array, settings: Mapping[str, Any]) -> Array:
     pad = settings.get("pad_token_id")
     if pad is None or pad in ends_of(settings) or not (ids == pad).any():
         return np.ones_like(ids)
-    return (ids != pad).astype(np.int64)
+    return np.asarray(ids != pad, np.int64)
 
 
 class LoadedDecoder(GeneratingModel):

@@ -151,4 +151,4 @@ def _array(value: Any) -> Array:
         return found
     count = int(np.prod(value.shape()))
     codes = np.frombuffer(ctypes.string_at(value.data_ptr(), 2 * count), "<u2") if count else np.zeros(0, "<u2")
-    return (codes.astype("<u4") << 16).view("<f4").reshape(value.shape())
+    return np.asarray((codes.astype("<u4") << 16).view("<f4").reshape(value.shape()))

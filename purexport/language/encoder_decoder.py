@@ -67,20 +67,27 @@ def _stepped(model: Any, encoded: Any, ids: Tensor, cache: Any, mask: Tensor | N
     return model(encoder_outputs=encoded, decoder_input_ids=ids, use_cache=True, **given)
 
 
+def cross_attention_of(model: Any, kind: Any, hidden: Tensor) -> list[Tensor]:
+    """The keys and values of each layer's cross attention for a result of the encoder, whose class is `kind`."""
+    start = torch.zeros((hidden.shape[0], 1), dtype=torch.int64, device=hidden.device)
+    result = _stepped(model, kind(last_hidden_state=hidden), start, _empty(), None)
+    return _held(cache_of(result).cross_attention_cache)
+
+
 class EncoderDecoderStep(nn.Module):
     """One step of the decoder."""
 
     def __init__(self, model: nn.Module, encoded: Any, masked: bool, width: int, last_logits: bool) -> None:
         super().__init__()
         self.model = model
-        self._encoded = encoded  # the class of the encoder's result
-        self._masked = masked
-        self._width = width
+        self.encoded = encoded  # the class of the encoder's result
+        self.masked = masked
+        self.width = width
         self._last = last_logits
 
     def forward(self, input_ids: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         """The logits, and the cache of self-attention after these tokens."""
-        past = rest[1:] if self._masked else rest
+        past = rest[1:] if self.masked else rest
         cache = _empty()
         for layer in range(len(past) // 4):
             key, value, cross_key, cross_value = past[4 * layer : 4 * layer + 4]
@@ -88,9 +95,9 @@ class EncoderDecoderStep(nn.Module):
             cache.cross_attention_cache.update(cross_key, cross_value, layer)
             cache.is_updated[layer] = True
         # of the encoder's result only its sizes count
-        hidden = past[2].new_zeros((past[2].shape[0], past[2].shape[2], self._width))
-        encoded = self._encoded(last_hidden_state=hidden)
-        result = _stepped(self.model, encoded, input_ids, cache, rest[0] if self._masked else None)
+        hidden = past[2].new_zeros((past[2].shape[0], past[2].shape[2], self.width))
+        encoded = self.encoded(last_hidden_state=hidden)
+        result = _stepped(self.model, encoded, input_ids, cache, rest[0] if self.masked else None)
         logits = result.logits[:, -1:] if self._last else result.logits
         return (logits, *_held(cache.self_attention_cache))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from proto_schema.external.addresses import refuse_address
 from proto_schema.files.saving import Where
 from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
+from purexport.language import transformers_js
 from purexport.language.adapters import CHOICES, adapters_as, make_inputs, without_wrapper
 from purexport.language.caches import (
     CACHES,
@@ -73,7 +74,7 @@ _UNCOMPARED = (
 def language_model(
     model_or_folder: nn.Module | str | os.PathLike[str],
     out: str | os.PathLike[str],
-    target: Literal["onnx", "onnxruntime", "onnxruntime-genai"] = "onnx",
+    target: Literal["onnx", "onnxruntime", "onnxruntime-genai", "transformers.js"] = "onnx",
     opset_version: int | None = None,
     *,
     cache: Literal["dynamic", "static"] | None = "dynamic",
@@ -87,6 +88,7 @@ def language_model(
     shard_size: int | None = None,
     progress: Told = None,
     quantize: Quantize = None,
+    variants: Sequence[str] | str | None = None,
     trust_remote_code: bool = False,
 ) -> LanguageModelReport:
     """Write a language model to the folder `out`, with what runtimes need beside it; returns a report.
@@ -121,6 +123,9 @@ def language_model(
     those of torch, and of a few steps of rows with padding on either side that the target allows; and what each row
     of the target wrote with what stood there, on random values.
 
+    "transformers.js" writes `onnx/` with the names that transformers.js reads, in each of the types `variants`: "fp32",
+    "fp16", "q8", "q4", "q4f16", by default all.
+
     `external_data` and `shard_size` are as in `export`: where weights are, and the bytes of one data file.
 
     `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
@@ -152,6 +157,7 @@ def language_model(
             shard_size=shard_size,
             progress=told,
             quantize=quantize,
+            variants=variants,
             trust_remote_code=trust_remote_code,
         )
 
@@ -173,14 +179,23 @@ def _written(
     shard_size: int | None,
     progress: Told,
     quantize: Quantize,
+    variants: Sequence[str] | str | None,
     trust_remote_code: bool,
 ) -> LanguageModelReport:
     """The folder, as `language_model` documents it."""
-    if target not in TARGETS:
-        raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
+    known = (*TARGETS, transformers_js.TARGET)
+    if target not in known:
+        raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, known))}")
     _refuse_options(cache, max_length, target, lora)
     refuse_address(model_or_folder, "a model's folder")
     refuse_address(out, "a model's folder")
+    types = transformers_js.variants_of(variants)
+    if target == transformers_js.TARGET:
+        _refuse_for_browser(cache, last_logits, lora, external_data, quantize)
+        if verify and "fp32" not in types:
+            raise ValueError("verify=True compares the files of fp32 with torch; leave fp32 among the variants")
+    elif variants is not None:
+        raise ValueError(f"variants are of target={transformers_js.TARGET!r}; leave them away")
     told = Progress(progress, FOLDER_STAGES)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     source = look_into(folder, trust_remote_code) if folder is not None else None
@@ -192,6 +207,17 @@ def _written(
     place = Path(out)
     model = without_wrapper(model)
     bits = quantization_for(quantize, target)
+    if target == transformers_js.TARGET:
+        opset = transformers_js.OPSET if opset_version is None else opset_version
+        plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
+        files = dict(configs_of(model) if beside is None else beside)
+        whole = (lambda: model if source is None else loaded(source, kind)) if verify else None
+        with running(source):
+            browser = transformers_js.graphs_of(model, inputs)
+        with transformers_js.removed_in(place, files), adapters_as(model, lora):
+            report = transformers_js.written(model, browser, place, files, plain, types, max_length, whole)
+        report.warnings += remarks
+        return report
     with running(source):
         graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
@@ -312,6 +338,16 @@ def _refuse_options(cache: str | None, max_length: int | None, target: str, lora
         raise ValueError("cache='static' needs max_length=N, the number of tokens that its buffers have room for")
     if cache is None and target == "onnxruntime-genai":
         raise ValueError("onnxruntime-genai needs a cache; cache=None is for target='onnx' and 'onnxruntime'")
+
+
+def _refuse_for_browser(cache: Any, last_logits: bool, lora: Any, external_data: Any, quantize: Any) -> None:
+    """Raise ValueError for options of other targets."""
+    given = {"cache": cache != "dynamic", "last_logits": last_logits, "lora": lora == "inputs"}
+    given |= {"external_data": external_data is not None, "quantize": quantize is not None}
+    for name, is_other in given.items():
+        if is_other:
+            instead = "; its files in fewer bits are its variants" if name == "quantize" else ""
+            raise ValueError(f"target={transformers_js.TARGET!r} takes no {name}=; leave it away{instead}")
 
 
 def _default_opset(decoder: Decoder) -> int:

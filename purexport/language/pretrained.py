@@ -23,6 +23,7 @@ from proto_schema.external.addresses import refuse_address
 from proto_schema.quantization import dequantized
 from purexport.driver import made
 from purexport.errors import ExportError, UnsupportedOperatorError, VerificationError
+from purexport.language import transformers_js
 from purexport.language.exported import nodes_of
 from purexport.language.folder import (
     MODEL_FILE,
@@ -54,7 +55,7 @@ from purexport.runtime.verification import tolerance
 from purexport.stages.finish import judge_path
 from purexport.weights.stored import listed
 
-TARGETS = ("onnx", "onnxruntime")
+TARGETS = ("onnx", "onnxruntime", transformers_js.TARGET)
 
 
 @dataclass
@@ -108,6 +109,7 @@ def pretrained_model(
     external_data: Any = None,
     shard_size: int | None = None,
     progress: Any = None,
+    variants: Sequence[str] | str | None = None,
     trust_remote_code: bool = False,
 ) -> PretrainedModelReport:
     """Write a model of transformers that generates no text to a folder, as `model.onnx`; returns a report.
@@ -122,8 +124,9 @@ def pretrained_model(
     all of them).  An axis that the model takes at one size only has that size in the file.
 
     `inputs` is what a processor made of an example, for models whose config does not say which pictures or sounds they
-    take.  `target` "onnx" means operators of the standard, "onnxruntime" also those of its domain com.microsoft.  The
-    opset is 20 by default.  `dtype`, `quantize`, `external_data` and `shard_size` are as in
+    take.  `target` "onnx" means operators of the standard, "onnxruntime" also those of its domain com.microsoft, and
+    "transformers.js" the folder that it reads, in the types `variants` (as in `language_model`).  The opset is 20 by
+    default.  `dtype`, `quantize`, `external_data` and `shard_size` are as in
     `language_model`.
 
     `verify=True` runs the file in onnxruntime and the model in torch at two sizes of each axis that may vary, with
@@ -141,6 +144,14 @@ def pretrained_model(
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
     refuse_address(model_or_folder, "a model's folder")
     refuse_address(out_folder, "a model's folder")
+    types = transformers_js.variants_of(variants)
+    in_browser = target == transformers_js.TARGET
+    if in_browser and (quantize is not None or external_data is not None):
+        raise ValueError(
+            f"target={target!r} takes no quantize= and no external_data=; its files have types of their own"
+        )
+    if variants is not None and not in_browser:
+        raise ValueError(f"variants are of target={transformers_js.TARGET!r}; leave them away")
     asked = None if task is None else task_named(task)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     source = None if folder is None else look_into(folder, trust_remote_code, partial(_class_for, asked), AUTO_CLASSES)
@@ -163,12 +174,13 @@ def pretrained_model(
         external_data=external_data,
         shard_size=shard_size,
         progress=progress,
-        target=target,
+        target="onnxruntime" if in_browser else target,
     )
     place = Path(out_folder)
-    if place.exists():
-        judge_path(place / MODEL_FILE, options)
-    refuse_others(place, files)
+    if not in_browser:
+        if place.exists():
+            judge_path(place / MODEL_FILE, options)
+        refuse_others(place, files)
     program = _exported(part, options)
     fewer = None if bits is None else quantized(program, bits, opset_version)
     report = _report(program, part, found, type(model).__name__, target, options.opset)
@@ -187,6 +199,13 @@ def pretrained_model(
                 f"{error}; transformers gives {listed(changed)} other values than the folder when it loads the "
                 "model, and the file has the values of the folder"
             ) from error
+    if in_browser:
+        with transformers_js.removed_in(place, files):
+            told.at("save")
+            models = {MODEL_FILE: program.model_proto}
+            report.files = transformers_js.write_variants(models, place, types, dict(files), told)
+        report.bytes = sum((place / name).stat().st_size for name in report.files)
+        return report
     with removed_on_failure(place, [MODEL_FILE, *files]):
         place.mkdir(parents=True, exist_ok=True)
         told.at("save")

@@ -37,10 +37,11 @@ _HANDED_ON = {"inputs_embeds", "attention_mask", "position_ids", "past_key_value
 
 def has_pictures(model: Any) -> bool:
     """Whether a model of transformers reads pictures, and places what it sees among the embeddings of a text."""
-    return hasattr(model, "get_image_features") and _token_of(model) is not None
+    return hasattr(model, "get_image_features") and token_of(model) is not None
 
 
-def _token_of(model: Any) -> int | None:
+def token_of(model: Any) -> int | None:
+    """The token that stands for a part of a picture; None where the config has none."""
     config = model.config
     for name in ("image_token_id", "image_token_index"):
         found = getattr(config, name, None)
@@ -192,7 +193,7 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
 
     Raises ExportError for a model that does not run, or whose decoder is given more than the graphs hand on.
     """
-    name, token = type(model).__name__, int(_token_of(model) or 0)
+    name, token = type(model).__name__, int(token_of(model) or 0)
     failed: list[Exception] = []
     for ports in _pictures_of(model, inputs):
         tensors = {port.name: port.example({}, torch.Generator().manual_seed(0)) for port in ports}
@@ -313,7 +314,7 @@ def check(model: Any, parts: Sequence[GraphPart], runs: Mapping[str, Written], s
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
     vision, _, decoder = parts
-    token = int(_token_of(model) or 0)
+    token = int(token_of(model) or 0)
     pictures = dict(zip(vision.input_names, vision.args(2), strict=True))
     features = runs[VISION](pictures)["image_features"]
     pictures |= getattr(vision.module, "fixed", {})

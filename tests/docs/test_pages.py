@@ -75,6 +75,12 @@ def encoders() -> None:
     transformers.BertModel(transformers.BertConfig(**words, intermediate_size=32)).save_pretrained("bert-base-uncased")
 
 
+def models_for_browsers() -> None:
+    """Both."""
+    language_models()
+    encoders()
+
+
 def checkpoints() -> None:
     """Classes and their checkpoints, and a sample, which docs/large-models.md takes for given."""
     Path("net.py").write_text(
@@ -145,6 +151,7 @@ RUN = [
     Page("docs/observed-inputs.md"),
     Page("docs/quantizing.md"),
     Page("docs/running-folders.md", language_models, needs="transformers"),
+    Page("docs/transformers-js.md", models_for_browsers, needs="transformers"),
     Page("docs/transformers-models.md", encoders, needs="transformers"),
     Page("docs/tutorial.md"),
 ]
@@ -182,6 +189,7 @@ NOT_RUN = {
     ("docs/language-models.md", "tensors = {}"): "needs peft; tests/language/test_adapters.py has adapters",
     ("docs/language-models.md", 'purexport.language_model("gemma-3-4b-it"'): "needs the processor of a real model",
     ("docs/diffusion-pipelines.md", ""): "needs diffusers; tests/language/test_diffusion.py has such pipelines",
+    ("docs/transformers-js.md", "import { pipeline }"): "JavaScript; tests/language/test_transformers_js.py runs node",
     ("docs/observed-inputs.md", "with purexport.observe(model)"): "needs transformers; tests/language/test_observed.py",
     ("docs/large-models.md", "purexport export: m.onnx: cannot save"): "a disk that is too small: tests/cli has it",
     (

@@ -118,6 +118,11 @@ def _weights_elsewhere(folder: Path) -> Any:
     return purexport.load_pretrained(folder)
 
 
+def _of_browser(folder: Path) -> Any:
+    write_decoder(folder / "onnx")
+    return purexport.load_pretrained(folder)
+
+
 def _half(folder: Path) -> Any:
     write_decoder(folder)
     (folder / "model.onnx").rename(folder / "encoder.onnx")
@@ -157,6 +162,7 @@ WIDE = np.zeros((2, 1, 1), np.int64)
 ERRORS: list[tuple[str, Callable[[Path], Any], type[Exception], str]] = [
     ("no folder", purexport.load_pretrained, FileNotFoundError, r"there is no such folder"),
     ("no file", _without("model.onnx"), ExportError, r"has none of vision.onnx, encoder.onnx, model.onnx; give a"),
+    ("of a browser", _of_browser, ExportError, r"is laid out for transformers.js, which runs its files in onnx/"),
     ("half of two", _half, FileNotFoundError, r"encoder.onnx is there, and decoder.onnx, which belongs to it, is not"),
     ("no weights", _weights_elsewhere, FileNotFoundError, r"the weights of model.onnx are in this file.*\.data"),
     ("odd config", _odd_config, ExportError, r"config.json is not JSON"),

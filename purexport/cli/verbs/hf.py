@@ -8,7 +8,7 @@ from purexport.cli.folders import add_folders, add_opset_and_dtype, add_ways, re
 from purexport.cli.specs import parse_size
 from purexport.progress.bar import shown
 
-TARGETS = ("onnx", "onnxruntime")
+TARGETS = ("onnx", "onnxruntime", "transformers.js")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  The task follows from the class that the
@@ -43,7 +43,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--target",
         choices=TARGETS,
         default="onnx",
-        help="onnx: operators of the standard (default); onnxruntime: also fused operators of ONNX Runtime",
+        help="onnx: operators of the standard (default); onnxruntime: also fused operators of ONNX Runtime; "
+        "transformers.js: onnx/ with the files that it reads",
     )
     add_opset_and_dtype(parser, opset=20)
     parser.add_argument("--verify", action="store_true", help="compare the file with torch at two sizes, then write it")
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             dtype=args.dtype,
             progress=progress,
             shard_size=shard,
+            variants=args.variants,
             trust_remote_code=args.trust_remote_code,
         )
     report_folder(args, report)

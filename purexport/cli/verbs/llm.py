@@ -9,7 +9,7 @@ from purexport.cli.folders import add_folders, add_opset_and_dtype, add_ways, re
 from purexport.cli.specs import parse_size
 from purexport.progress.bar import shown
 
-TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
+TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai", "transformers.js")
 _CACHES: dict[str, Literal["dynamic", "static"] | None] = {"dynamic": "dynamic", "static": "static", "none": None}
 
 _EXAMPLES = """\
@@ -21,6 +21,7 @@ examples:
   purexport llm Llama-3.2-1B -o out --target onnxruntime-genai --verify
   purexport llm Llama-3.2-1B -o out --target onnxruntime --quantize int4
   purexport llm Qwen3-0.6B -o out --opset 23 --last-logits
+  purexport llm Qwen3-0.6B -o out --target transformers.js --variants fp32,q4f16
   purexport llm Qwen3-0.6B -o out --opset 24 --cache static --max-length 2048
 """
 
@@ -79,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
             verify=args.verify,
             quantize=args.quantize,
             shard_size=shard,
+            variants=args.variants,
             trust_remote_code=args.trust_remote_code,
             progress=progress,
         )
