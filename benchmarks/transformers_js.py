@@ -4,9 +4,9 @@
     python benchmarks/transformers_js.py FOLDER [--only NAME ...] [--variants fp32,q4]
 
 Tiny models with random weights, one of each task, are written by `target="transformers.js"`.  node runs each folder
-with the package of FOLDER (`transformers_js.mjs`).  Greedy tokens must be those of `generate` of torch, and outputs those of
-the model, for fp32.  For other types the largest difference of an output is shown, or how many tokens are the same:
-tiny random weights lose much to 4 bits.
+with the package of FOLDER (`transformers_js.mjs`).  For fp32 greedy tokens must be those of `generate` of torch, and
+outputs those of the model.  For other types the largest difference of an output is shown, or how many tokens are the
+same: tiny random weights lose much to 4 bits.
 """
 
 from __future__ import annotations

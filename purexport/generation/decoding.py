@@ -26,10 +26,11 @@ class DecoderCache:
 
     values: dict[str, Any]
     mask: Array
+    padding: int = 0  # of the slots in use, those in front of the first token
 
     def get_seq_length(self) -> int:
         """How many tokens were seen."""
-        return int(self.mask.shape[1])
+        return int(self.mask.shape[1]) - self.padding
 
 
 class Decoding:
@@ -80,7 +81,7 @@ class Decoding:
         Raises ValueError for more tokens than the buffers have room for, and for padding where states see it.
         """
         batch, count = next(iter(tokens.values())).shape[:2]
-        past = cache.get_seq_length()
+        past = cache.mask.shape[1]
         if mask is None:
             mask = np.concatenate([cache.mask, np.ones((batch, count), np.int64)], 1)
         mask = np.asarray(mask, np.int64)
@@ -113,7 +114,7 @@ class Decoding:
     def _run(
         self, tokens: Mapping[str, Array], mask: Array, positions: Array, cache: DecoderCache, is_last_use: bool
     ) -> tuple[Array, DecoderCache]:
-        file, past = self.runnable.file, cache.get_seq_length()
+        file, past = self.runnable.file, cache.mask.shape[1]
         count = mask.shape[1] - past
         order = None
         if self.counts and not mask[:, past:].all():
@@ -141,6 +142,55 @@ class Decoding:
         if self.counts:
             return np.asarray(np.arange(mask.shape[1]) < mask.sum(1, keepdims=True), np.int64)
         return mask
+
+
+class PairedDecoding(Decoding):
+    """The steps of two files whose shapes are numbers: one for pieces of a prompt, and one for a token."""
+
+    def __init__(self, prefill: RunnableFile, step: RunnableFile) -> None:
+        super().__init__(step, counts=False)
+        self._prefill = Decoding(prefill, counts=False)
+        self._piece = int(prefill.file.inputs["input_ids"].shape[1])
+        self.is_single = False
+
+    def step(
+        self,
+        tokens: Mapping[str, Array],
+        mask: Array | None,
+        positions: Array | None,
+        cache: DecoderCache,
+        *,
+        is_last_use: bool = False,
+    ) -> tuple[Array, DecoderCache]:
+        """The same; more than one token is taken in pieces, with hidden tokens in front of the first one."""
+        batch, count = next(iter(tokens.values())).shape[:2]
+        past = cache.get_seq_length()
+        new = np.ones((batch, count), np.int64) if mask is None else np.asarray(mask, np.int64)[:, -count:]
+        if positions is None:
+            positions = np.broadcast_to(np.arange(past, past + count), (batch, count))
+        one = self if count == 1 else self._prefill
+        width = 1 if count == 1 else self._piece
+        front = -count % width
+        tokens, positions, new = (
+            {name: _padded(item, front) for name, item in tokens.items()},
+            _padded(positions, front),
+            _padded(new, front),
+        )
+        padding, found = cache.padding + front, []
+        for at in range(0, count + front, width):
+            piece = slice(at, at + width)
+            seen = np.concatenate([cache.mask, new[:, piece]], 1)
+            given = {name: item[:, piece] for name, item in tokens.items()}
+            logits, cache = Decoding.step(
+                one, given, seen, positions[:, piece], cache, is_last_use=is_last_use or bool(at)
+            )
+            found.append(logits)
+        logits = found[-1] if found[-1].shape[1] != width else np.concatenate(found, 1)[:, front:]
+        return logits, DecoderCache(cache.values, cache.mask, padding)
+
+
+def _padded(array: Array, count: int) -> Array:
+    return np.pad(array, ((0, 0), (count, 0)))
 
 
 def _ordered(array: Array, order: Array) -> Array:

@@ -23,6 +23,7 @@ PAST, PRESENT = "past_key_values", "present"
 KINDS = (
     ("vision.onnx", "embedding.onnx", "decoder.onnx"),
     ("encoder.onnx", "decoder.onnx"),
+    ("prefill.onnx", "step.onnx"),
     (SINGLE,),
 )
 _WRITES = ("TensorScatter", "ScatterND", "GroupQueryAttention")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from purexport.errors import ExportError
-from purexport.generation.decoding import DecoderCache, Decoding
+from purexport.generation.decoding import DecoderCache, Decoding, PairedDecoding
 from purexport.generation.files import KINDS, PAST, SINGLE, GraphFile, config_in, files_of
 from purexport.generation.sessions import RUNTIMES, Array, RunnableFile, opened
 from purexport.generation.settings import chooser_of, ends_of, last_length, merged, settings_from
@@ -64,6 +64,8 @@ def _kind_of(files: Mapping[str, GraphFile], config: Mapping[str, Any]) -> type[
         return LoadedPictureModel
     if names == KINDS[1]:
         return LoadedEncoderDecoder
+    if names == KINDS[2]:
+        return LoadedDecoder
     file = files[SINGLE]
     if any(name.startswith(f"{PAST}.") for name in file.inputs):
         return LoadedDecoder
@@ -175,8 +177,10 @@ class GeneratingModel(LoadedModel):
     def __init__(self, folder: Path, config: Mapping[str, Any], runnables: Mapping[str, RunnableFile]) -> None:
         super().__init__(folder, config, runnables)
         self.generation_config = settings_from(config_in(folder, "generation_config.json"), config)
+        *others, last = runnables.values()
         counts = (folder / "genai_config.json").is_file()
-        self._decoding = Decoding(list(runnables.values())[-1], counts)
+        is_pair = tuple(runnables) == KINDS[2]
+        self._decoding = PairedDecoding(others[0], last) if is_pair else Decoding(last, counts)
 
     def generate(
         self,

@@ -70,14 +70,15 @@ class _Torch:
         return found
 
 
-def check_steps(decoder: Decoder, runs: Run, steps: int = STEPS, *, padded: bool = True) -> float:
+def check_steps(decoder: Decoder, runs: Run, steps: int = STEPS, *, padded: bool = True, prompt: int = PROMPT) -> float:
     """The largest difference of a logit, relative to the largest logit of its step, over a prompt and `steps` tokens.
 
-    Then, with `padded`, the same for a few steps of several rows of unequal length, with padding on either side.  The
-    file goes on from the cache that it gave.  `runs` takes tensors by the names of inputs and returns the outputs.
+    The prompt has `prompt` tokens, as far as there is room.  Then, with `padded`, the same for a few steps of several
+    rows of unequal length, with padding on either side.  The file goes on from the cache that it gave.  `runs` takes
+    tensors by the names of inputs and returns the outputs.
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
-    length = PROMPT if decoder.room is None else min(PROMPT, decoder.room)
+    length = prompt if decoder.room is None else min(prompt, decoder.room)
     ids = torch.randint(0, decoder.vocabulary, (ROWS, length), generator=torch.Generator().manual_seed(1))
     worst = _checked_text(decoder, runs, ids[:1], torch.ones_like(ids[:1]), steps, "")
     for side in decoder.sides if padded and length > 1 else ():

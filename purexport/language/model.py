@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from purexport.language.caches import (
 )
 from purexport.language.checked import check_steps
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
+from purexport.language.fixed import check_pair, fixed_decoders, write_pair
 from purexport.language.folder import (
     MODEL_FILE,
     code_named_in,
@@ -79,6 +80,7 @@ def language_model(
     *,
     cache: Literal["dynamic", "static"] | None = "dynamic",
     max_length: int | None = None,
+    prompt_length: int | None = None,
     last_logits: bool = False,
     lora: Literal["merge", "inputs"] | None = None,
     dtype: str | torch.dtype | None = None,
@@ -107,7 +109,8 @@ def language_model(
 
     With `cache="static"` keys and values are buffers of `max_length` tokens, which the file is given and gives back;
     for "onnx" the mask is as long as they are, and `past_length`, [1], says where the new tokens are written.  With
-    `cache=None` the file takes whole texts and keeps nothing.
+    `prompt_length`, too, there are two files for one row whose shapes are numbers, with one data file: `prefill.onnx`
+    for so many tokens, and `step.onnx` for one.  With `cache=None` the file takes whole texts and keeps nothing.
 
     LoRA adapters of the package peft stay products of their own, with `lora="merge"` they are added to the weights, and
     with `lora="inputs"` they are inputs of the file, which have the adapter in use as their default.
@@ -148,6 +151,7 @@ def language_model(
             opset_version,
             cache=cache,
             max_length=max_length,
+            prompt_length=prompt_length,
             last_logits=last_logits,
             lora=lora,
             dtype=dtype,
@@ -170,6 +174,7 @@ def _written(
     *,
     cache: str | None,
     max_length: int | None,
+    prompt_length: int | None,
     last_logits: bool,
     lora: str | None,
     dtype: str | torch.dtype | None,
@@ -190,6 +195,11 @@ def _written(
     refuse_address(model_or_folder, "a model's folder")
     refuse_address(out, "a model's folder")
     types = transformers_js.variants_of(variants)
+    if prompt_length is not None and (target != "onnx" or cache != "static" or quantize is not None):
+        raise ValueError(
+            "prompt_length= is for target='onnx' with cache='static' and without quantize=; `purexport quantize` takes "
+            "each of its files, and `purexport share` gives the results one data file"
+        )
     if target == transformers_js.TARGET:
         _refuse_for_browser(cache, last_logits, lora, external_data, quantize)
         if verify and "fp32" not in types:
@@ -250,6 +260,13 @@ def _written(
             decoder = decoder_with(model, target, cache, max_length, last_logits)
         positions = max_length or _bounded_positions(positions_of(model), target)
         options = _options(decoder, opset_version, weights, external_data, shard_size, progress)
+        options = _options(decoder, opset_version, weights, external_data, progress)
+        if prompt_length is not None and isinstance(decoder, StaticDecoder):
+            files = configs_of(model) if beside is None else beside
+            whole = (lambda: model if source is None else loaded(source, kind)) if verify else None
+            report = _written_pair(decoder, prompt_length, place, files, options, positions, whole)
+            report.warnings += remarks if source is None or verify else [*remarks, _UNCOMPARED]
+            return report
         if place.exists():
             judge_path(place / MODEL_FILE, options)
         files = configs_of(model) if beside is None else beside
@@ -279,6 +296,37 @@ def _written(
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if isinstance(decoder, StaticDecoder) and source is not None and not verify:
         report.warnings = [*report.warnings, _UNCOMPARED]
+    return report
+
+
+def _written_pair(
+    decoder: StaticDecoder,
+    prompt: int,
+    place: Path,
+    files: Mapping[str, bytes],
+    options: Options,
+    positions: int,
+    whole: Callable[[], Any] | None,
+) -> LanguageModelReport:
+    """Two graphs of fixed shapes with one data file; `whole` gives the model that they are compared with."""
+    pair = fixed_decoders(decoder, prompt)
+    if place.exists():
+        for file in pair:
+            judge_path(place / file, options)
+    refuse_others(place, files)
+    told = Progress(options.progress, FOLDER_STAGES)
+    with removed_on_failure(place, [*pair, MODEL_FILE, *files]):
+        models: dict[str, Any] = {}
+        for file, one in pair.items():
+            mine = replace(options, input_names=one.input_names, output_names=one.output_names, dynamic_axes={})
+            program, report = _exported(one.model, one, mine, "onnx", positions, prove=whole is not None)
+            models[file] = program.model_proto
+        report.files = [*write_pair(models, place, told), *files]
+        write_files(place, files)
+        if whole is not None:
+            told.at("verify")
+            report.difference = check_pair(decoder, prompt, decoder_of(whole()), place)
+    report.bytes = sum((place / name).stat().st_size for name in report.files)
     return report
 
 

@@ -23,6 +23,7 @@ examples:
   purexport llm Qwen3-0.6B -o out --opset 23 --last-logits
   purexport llm Qwen3-0.6B -o out --target transformers.js --variants fp32,q4f16
   purexport llm Qwen3-0.6B -o out --opset 24 --cache static --max-length 2048
+  purexport llm Qwen3-0.6B -o out --cache static --max-length 2048 --prompt-length 128
 """
 
 
@@ -55,6 +56,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         metavar="N",
         help="the number of tokens in a static cache; without one, the number of positions (default: from the config)",
     )
+    parser.add_argument(
+        "--prompt-length",
+        type=int,
+        metavar="P",
+        help="with a static cache: two graphs whose shapes are numbers, for P tokens and for one, with one data file",
+    )
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
     add_ways(parser)
@@ -75,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             args.opset,
             cache=_CACHES[args.cache],
             max_length=args.max_length,
+            prompt_length=args.prompt_length,
             dtype=args.dtype,
             last_logits=args.last_logits,
             verify=args.verify,
