@@ -146,6 +146,7 @@ ROOMS = {
         "proto_schema/{quantization,quantization_homes,experts} quantized_export",
     ),
     "precision": _room("proto_schema/precision/*", "proto_schema/precision", "proto_schema/bundled"),
+    "sensitivity": _room("proto_schema/sensitivity/*", "proto_schema/sensitivity"),
     "calibration": _room("proto_schema/calibration/*", "proto_schema/calibration"),
     "graphs": _room(
         "proto_schema/{compose,inliner} proto_schema/{graphs,inlining}/*",

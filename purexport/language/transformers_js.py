@@ -53,10 +53,10 @@ _CONFIG, _KEY = "config.json", "transformers.js_config"
 class MergedStep(encoder_decoder.EncoderDecoderStep):
     """One step of an encoder-decoder, from the encoder's result, with keys and values of its cross attention so far."""
 
-    def forward(self, input_ids: Tensor, encoder_hidden_states: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, input_ids: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         """The logits, and the cache of each layer: of self attention after these tokens, of cross attention whole."""
-        masks, past = rest[: int(self.masked)], list(rest[int(self.masked) :])
-        lacking = encoder_hidden_states[:, past[2].shape[2] :]
+        hidden, masks, past = rest[0], rest[1 : 1 + int(self.masked)], list(rest[1 + int(self.masked) :])
+        lacking = hidden[:, past[2].shape[2] :]
         computed = encoder_decoder.cross_attention_of(self.model, self.encoded, lacking)
         for layer in range(len(past) // 4):
             for part in (0, 1):

@@ -25,6 +25,8 @@ examples:
   purexport quantize m.onnx -o q.onnx --type int4 --block-size 64 --target onnxruntime
   purexport quantize m.onnx -o q.onnx --opset 21
   purexport quantize m.onnx -o q.onnx --type int8 --exclude 'lm_head*' --exclude '*.norm.*'
+  purexport quantize m.onnx --sensitivity samples/ --size 40MB --plan plan.json
+  purexport quantize m.onnx --plan plan.json -o q.onnx
   purexport quantize m.onnx -o q.onnx --activations uint8 --calibrate samples/ --method percentile
 """
 
@@ -78,6 +80,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--method", choices=("minmax", "percentile", "entropy"), help="how ranges are found (default: minmax)")
     add("--percentile", metavar="P", type=float, help="percent of the magnitudes inside the range (default: 99.999)")
     add("--per-channel", action="store_true", help="a scale for each output channel of int8 weights")
+    add("--sensitivity", metavar="SAMPLES", help="measure what each weight costs alone on samples, and make a plan")
+    add("--types", default="int4,int8", help="the types that a plan chooses from (default: int4,int8)")
+    add("--size", metavar="SIZE", help="of a plan: the most bytes of the weights, as in 40MB")
+    add("--error", metavar="E", type=float, help="of a plan: the largest relative error of the outputs, as in 0.01")
+    add("--plan", metavar="FILE", help="the plan as JSON: to write with --sensitivity, otherwise to follow")
     add("--threads", metavar="N", type=int, help="number of threads (default: one for each core)")
     add("--dry-run", action="store_true", help="say what would be done, with errors, and write nothing")
     add_budget(parser, "each run on a sample by our evaluator, and for a file of samples", EVALUATION)
@@ -127,6 +134,12 @@ def _in_options(text: str) -> str:
 def _run(args: argparse.Namespace) -> int:
     from proto_schema.quantization import Scheme, measured, planned, quantize
 
+    if args.sensitivity is not None or args.plan is not None:
+        from purexport.cli.plans import run_plan
+
+        return run_plan(args)
+    if args.size is not None or args.error is not None:
+        raise UsageError("--size and --error are of a plan; say --sensitivity SAMPLES, too")
     if args.output is None and not args.dry_run:
         raise UsageError("say where to write the result, as in -o q.onnx, or --dry-run to write nothing")
     if args.threads is not None and args.threads < 1:
