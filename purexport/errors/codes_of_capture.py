@@ -94,8 +94,8 @@ FAMILIES: tuple[Family, ...] = (
                 "not-a-runnable-folder",
                 "The folder was not written by `purexport llm` or `purexport hf`, or its files are damaged.",
                 "Give the folder that one of these wrote, with all of its files.",
-                "out has none of vision.onnx, encoder.onnx, model.onnx; give a folder that `purexport llm` or "
-                "`purexport hf` wrote",
+                "out has none of vision.onnx, encoder.onnx, prefill.onnx, model.onnx; give a folder that "
+                "`purexport llm` or `purexport hf` wrote",
             ),
             Code(
                 "runtime-lacks-operator",

@@ -71,7 +71,7 @@ def continued(row: list[int], count: int) -> list[int]:
     return row
 
 
-PROMPTS = np.array([[0, 5, 7], [1, 2, 3]])
+PROMPTS = np.array([[0, 2, 6], [1, 5, 7]])
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
@@ -80,14 +80,15 @@ def test_greedy(runtime: str, tmp_path: Path) -> None:
     import torch
 
     model = purexport.load_pretrained(write_decoder(tmp_path, {"pad_token_id": 0}), runtime=runtime)
-    wanted = [[0, *continued([5, 7], 6)], continued([1, 2, 3], 6)]
+    wanted = [[0, *continued([2, 6], 6)], continued([1, 5, 7], 6)]
+    assert wanted[0][3:] != continued([0, 2, 6], 6)[3:]  # the mask counts
     assert model.generate(PROMPTS, max_new_tokens=6).tolist() == wanted
-    end = wanted[0][4]
+    end = wanted[0][3]
     found = model.generate(torch.from_numpy(PROMPTS), max_new_tokens=6, eos_token_id=[end])
-    ends = [row.index(end, 3) for row in wanted if end in row[3:]]
     assert isinstance(found, torch.Tensor)
-    assert found[0].tolist() == wanted[0][:5] + [0] * (found.shape[1] - 5)
-    assert found.shape[1] == (max(ends) + 1 if len(ends) == 2 else 9)
+    stops = [row.index(end, 3) + 1 if end in row[3:] else 9 for row in wanted]
+    assert stops[0] < stops[1] == found.shape[1]  # so that the first row has padding behind its end
+    assert found.tolist() == [row[:stop] + [0] * (max(stops) - stop) for row, stop in zip(wanted, stops, strict=True)]
 
 
 def test_call(tmp_path: Path) -> None:
@@ -161,7 +162,12 @@ def _of_labels(folder: Path) -> Any:
 WIDE = np.zeros((2, 1, 1), np.int64)
 ERRORS: list[tuple[str, Callable[[Path], Any], type[Exception], str]] = [
     ("no folder", purexport.load_pretrained, FileNotFoundError, r"there is no such folder"),
-    ("no file", _without("model.onnx"), ExportError, r"has none of vision.onnx, encoder.onnx, model.onnx; give a"),
+    (
+        "no file",
+        _without("model.onnx"),
+        ExportError,
+        r"has none of vision.onnx, encoder.onnx, prefill.onnx, model.onnx; give a",
+    ),
     ("of a browser", _of_browser, ExportError, r"is laid out for transformers.js, which runs its files in onnx/"),
     ("half of two", _half, FileNotFoundError, r"encoder.onnx is there, and decoder.onnx, which belongs to it, is not"),
     ("no weights", _weights_elsewhere, FileNotFoundError, r"the weights of model.onnx are in this file.*\.data"),
