@@ -86,11 +86,14 @@ def test_calls_go_on(tmp_path: Path) -> None:
         purexport.language_model(model, tmp_path / cache, cache=cache, max_length=16 if cache == "static" else None)
         loaded = purexport.load_pretrained(tmp_path / cache)
         first = loaded(input_ids=IDS)
+        branches = {}
         for token in (7, 21):
-            more = torch.full((2, 1), token)
-            found = loaded(input_ids=more, past_key_values=first.past_key_values).logits
+            branches[token] = loaded(input_ids=torch.full((2, 1), token), past_key_values=first.past_key_values)
+        for token, branch in branches.items():
+            last = loaded(input_ids=torch.full((2, 1), 33), past_key_values=branch.past_key_values)
             with torch.no_grad():
-                wanted = model(input_ids=torch.cat([IDS, more], 1)).logits[:, -1:]
+                wanted = model(input_ids=torch.cat([IDS, torch.tensor([[token, 33]] * 2)], 1)).logits[:, -2:]
+            found = torch.cat([branch.logits, last.logits], 1)
             torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match="the cache of this folder has room for 16 tokens, and these are 17"):
         loaded.generate(IDS, max_new_tokens=20)
