@@ -195,13 +195,13 @@ def _written(
     refuse_address(model_or_folder, "a model's folder")
     refuse_address(out, "a model's folder")
     types = transformers_js.variants_of(variants)
-    if prompt_length is not None and (target != "onnx" or cache != "static" or quantize is not None):
+    if prompt_length is not None and (target != "onnx" or cache != "static" or quantize is not None or shard_size):
         raise ValueError(
-            "prompt_length= is for target='onnx' with cache='static' and without quantize=; `purexport quantize` takes "
+            "prompt_length= is for target='onnx' with cache='static' and without quantize= and shard_size=; `purexport quantize` takes "
             "each of its files, and `purexport share` gives the results one data file"
         )
     if target == transformers_js.TARGET:
-        _refuse_for_browser(cache, last_logits, lora, external_data, quantize)
+        _refuse_for_browser(cache, last_logits, lora, external_data, shard_size, quantize)
         if verify and "fp32" not in types:
             raise ValueError("verify=True compares the files of fp32 with torch; leave fp32 among the variants")
     elif variants is not None:
@@ -260,7 +260,6 @@ def _written(
             decoder = decoder_with(model, target, cache, max_length, last_logits)
         positions = max_length or _bounded_positions(positions_of(model), target)
         options = _options(decoder, opset_version, weights, external_data, shard_size, progress)
-        options = _options(decoder, opset_version, weights, external_data, progress)
         if prompt_length is not None and isinstance(decoder, StaticDecoder):
             files = configs_of(model) if beside is None else beside
             whole = (lambda: model if source is None else loaded(source, kind)) if verify else None
@@ -388,10 +387,13 @@ def _refuse_options(cache: str | None, max_length: int | None, target: str, lora
         raise ValueError("onnxruntime-genai needs a cache; cache=None is for target='onnx' and 'onnxruntime'")
 
 
-def _refuse_for_browser(cache: Any, last_logits: bool, lora: Any, external_data: Any, quantize: Any) -> None:
+def _refuse_for_browser(
+    cache: Any, last_logits: bool, lora: Any, external_data: Any, shard_size: Any, quantize: Any
+) -> None:
     """Raise ValueError for options of other targets."""
     given = {"cache": cache != "dynamic", "last_logits": last_logits, "lora": lora == "inputs"}
-    given |= {"external_data": external_data is not None, "quantize": quantize is not None}
+    given |= {"external_data": external_data is not None, "shard_size": shard_size is not None}
+    given |= {"quantize": quantize is not None}
     for name, is_other in given.items():
         if is_other:
             instead = "; its files in fewer bits are its variants" if name == "quantize" else ""

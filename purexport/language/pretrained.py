@@ -146,9 +146,9 @@ def pretrained_model(
     refuse_address(out_folder, "a model's folder")
     types = transformers_js.variants_of(variants)
     in_browser = target == transformers_js.TARGET
-    if in_browser and (quantize is not None or external_data is not None):
+    if in_browser and not (quantize is None and external_data is None and shard_size is None):
         raise ValueError(
-            f"target={target!r} takes no quantize= and no external_data=; its files have types of their own"
+            f"target={target!r} takes no quantize=, external_data= or shard_size=; its files have types of their own"
         )
     if variants is not None and not in_browser:
         raise ValueError(f"variants are of target={transformers_js.TARGET!r}; leave them away")

@@ -252,7 +252,7 @@ def test_refusals(tmp_path: Path) -> None:
         ({"cache": "static", "max_length": 0}, "max_length=0 is not a number of tokens"),
         ({"cache": "paged"}, "cache='paged' is not one of 'dynamic', 'static', None"),
         ({"cache": None, "target": "onnxruntime-genai"}, "onnxruntime-genai needs a cache"),
-        ({"prompt_length": 4}, "prompt_length= is for target='onnx' with cache='static' and without quantize="),
+        ({"prompt_length": 4}, "prompt_length= is for target='onnx' with cache='static' and without quantize= and"),
         (
             {"cache": "static", "max_length": 8, "prompt_length": 9},
             "prompt_length=9 is not a number of tokens from 2 to 8",
