@@ -11,7 +11,7 @@ import proto_schema as ps
 from proto_schema.files.commit import replacing
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_budget, parse_size
-from purexport.cli.streams import report_stream, save_changed
+from purexport.cli.streams import data_files, report_stream, save_changed
 from purexport.cli.terminal import titled
 
 _OTHERS = ("type", "include", "exclude", "activations", "calibrate", "method", "percentile", "per_channel", "dry_run")
@@ -53,7 +53,7 @@ def run_plan(args: argparse.Namespace) -> int:
             _write(args.plan, plan.as_dict())
     if args.output is not None:
         made = plan.apply(model, args.target, **options)
-        save_changed(model, made, args.file, args.output, args.force)
+        save_changed(model, made, args.file, args.output, args.force, data_files(args))
     text = json.dumps({**facts, **plan.as_dict()}, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0 if taken else 1

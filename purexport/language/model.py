@@ -197,8 +197,8 @@ def _written(
     types = transformers_js.variants_of(variants)
     if prompt_length is not None and (target != "onnx" or cache != "static" or quantize is not None or shard_size):
         raise ValueError(
-            "prompt_length= is for target='onnx' with cache='static' and without quantize= and shard_size=; `purexport quantize` takes "
-            "each of its files, and `purexport share` gives the results one data file"
+            "prompt_length= is for target='onnx' with cache='static' and without quantize= and shard_size=; `purexport "
+            "quantize` takes each of its files, and `purexport share` gives the results one data file"
         )
     if target == transformers_js.TARGET:
         _refuse_for_browser(cache, last_logits, lora, external_data, shard_size, quantize)
