@@ -61,6 +61,13 @@ class Run:
         """Whether nobody has the list, so that the bytes are the values."""
         return not self._made
 
+    @property
+    def payload(self) -> int:
+        """The bytes of the values alone, while the list is untouched."""
+        if self.form.kind == "bytes":
+            return sum(map(len, _each_text(self.data)))
+        return len(self.data) - (0 if self.form.packed else self._count)
+
     def values(self) -> list[Any]:
         """The list, which is the truth from now on; the same one for all callers, in whichever thread."""
         if not self._made:

@@ -123,7 +123,7 @@ class Bytes:
     ) -> Element:
         prefix = f"{parent.path}." if parent.path else ""
         try:
-            tag, body, stop, problem = _header(self.view, at, parent.stop)
+            tag, body, stop, problem = header(self.view, at, parent.stop)
         except DecodeError as error:
             bad = at if error.offset is None else error.offset
             path = f"{prefix}{UNREADABLE}"
@@ -157,7 +157,7 @@ def _contents(path: str) -> FileMap | bytes:
         return file.read()
 
 
-def _header(view: memoryview, at: int, end: int) -> tuple[int, int, int, str]:
+def header(view: memoryview, at: int, end: int) -> tuple[int, int, int, str]:
     """(tag, position of the value, position after it, problem). DecodeError if nothing after `at` makes sense."""
     tag, body = read_tag(view, at, end)
     if tag < 8:
@@ -196,4 +196,4 @@ def _step(field: Field | None, tag: int, counts: dict[int, int]) -> str:
     return name if count == 0 else f"{name}#{count + 1}"
 
 
-__all__ = ["UNREADABLE", "WIDTHS", "WIRE_NAMES", "Bytes", "Element", "accepts"]
+__all__ = ["UNREADABLE", "WIDTHS", "WIRE_NAMES", "Bytes", "Element", "accepts", "header"]

@@ -1,7 +1,7 @@
 """Where the bytes of a model go, and whether its files of external data are what the model says.
 
-Strategy: the structure is walked once as elements, for exact bytes by kind, and once as messages, for tensors and who
-uses them. Weights are counted by their headers; only `duplicates` reads those that could be equal.
+Strategy: the bytes are walked once, for exact counts by kind, and the messages once, for tensors and who uses them.
+Weights are counted by their headers; only `duplicates` reads those that could be equal.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from typing import TypeAlias
 
 import proto_schema as ps
-from proto_schema.errors import ExternalDataError
+from proto_schema.errors import DecodeError, ExternalDataError
 from proto_schema.external import Entries, entries, tensors
 from proto_schema.external.addresses import is_address, joined, parent, size_at
 from proto_schema.external.datafiles import payload_of
-from proto_schema.external.payload import chunks, nbytes
+from proto_schema.external.payload import chunks, nbytes, went_past
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto
 from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
-from proto_schema.wire.fields import STRING
-from purexport.inspect.elements import Bytes, Element
+from proto_schema.wire import LEN, MAX_DEPTH
+from proto_schema.wire.fields import MESSAGE, STRING, Field, Message, message_class
+from proto_schema.wire.runs import SHORTEST, begun
+from purexport.inspect.elements import Bytes, accepts, header
 
 _TYPES = {"ValueInfoProto", "TypeProto", "TensorShapeProto"}
 _SAMPLE = 4096
@@ -121,30 +125,82 @@ def _descending(counts: dict[str, int]) -> dict[str, int]:
 def _bytes_by_kind(source: Bytes) -> tuple[Counter[str], Counter[str]]:
     """Each byte once: tags and lengths are `tags and lengths`, and count to the message that holds them."""
     by_use, by_message = Counter[str](), Counter[str]()
-    for element in source.walk():
-        own = element.header if element.message is not None else element.stop - element.start
-        by_message[element.owner.__qualname__] += own
-        by_use["tags and lengths"] += element.header
-        if element.message is None:
-            by_use[_use(element)] += element.payload
+    counted: _Counted = defaultdict(lambda: [0, 0])
+    _count(source.view, source.root, None, 0, source.size, MAX_DEPTH, counted)
+    for (owner, row, above), (headers, payloads) in counted.items():
+        by_message[owner.__qualname__] += headers + payloads
+        by_use["tags and lengths"] += headers
+        if payloads:
+            by_use[_use(owner, row, above)] += payloads
     return by_use, by_message
 
 
-def _use(element: Element) -> str:
-    row, owner = element.field, element.owner.__qualname__
+_Counted: TypeAlias = "defaultdict[tuple[type[Message], Field | None, Field | None], list[int]]"
+"""Bytes of headers and of values other than messages, by owner, field (None: unknown) and the field the owner is in."""
+
+
+def _count(
+    view: memoryview, owner: type[Message], above: Field | None, at: int, stop: int, depth: int, counted: _Counted
+) -> None:
+    """Counts the fields of one message, and those of the messages in it, as `Bytes.walk` meets them."""
+    table = _fields(owner)
+    tried: set[int] = set()  # a run is looked for at its first value only, as decoders do
+    while at < stop:
+        start, tag = at, view[at]
+        if 7 < tag < 128 and tag & 7 == LEN and stop - at > 1 and view[at + 1] <= min(127, stop - at - 2):
+            body, at = at + 2, at + 2 + view[at + 1]
+        else:
+            try:
+                tag, body, at, _ = header(view, at, stop)
+            except DecodeError:
+                counted[owner, None, above][1] += stop - at
+                return
+        row, child = table.get(tag, (None, None))
+        if child is not None and depth:
+            counted[owner, row, above][0] += body - start
+            _count(view, child, row, body, at, depth - 1, counted)
+            continue
+        run = None
+        form = None if row is None or tag in tried else row.form
+        if form is not None and form.tag == tag and not form.packed and stop - start >= SHORTEST:
+            tried.add(tag)
+            run = begun(form, view, start, stop)
+        tally = counted[owner, row, above]
+        if run is None:
+            tally[0] += body - start
+            tally[1] += at - body
+            went_past(view, at - body)
+        else:
+            at = run[1]
+            payload = run[0].payload
+            tally[0] += at - start - payload
+            tally[1] += payload
+
+
+@cache
+def _fields(owner: type[Message]) -> dict[int, tuple[Field, type[Message] | None]]:
+    """By tag the row and the class of its messages."""
+    found: dict[int, tuple[Field, type[Message] | None]] = {}
+    for row in owner.FIELDS:
+        child = message_class(owner, row) if row.kind is MESSAGE else None
+        found |= {row.number << 3 | kind: (row, child) for kind in range(8) if accepts(row, kind)}
+    return found
+
+
+def _use(owner: type[Message], row: Field | None, above: Field | None) -> str:
     if row is None:
         return "unknown fields"
-    if owner == "TensorProto" and row.name.endswith("_data"):
+    if owner is TensorProto and row.name.endswith("_data"):
         return "weights"
     if row.name == "doc_string":
         return "doc strings"
-    if element.owner is StringStringEntryProto:
-        return "external data entries" if ".external_data[" in element.path else "metadata"
-    if owner.split(".")[0] in _TYPES and row.name != "name":
+    if owner is StringStringEntryProto:
+        return "external data entries" if above is not None and above.name == "external_data" else "metadata"
+    if owner.__qualname__.split(".")[0] in _TYPES and row.name != "name":
         return "types and shapes"
     if row.kind is STRING:
         return "names"
-    return "attributes" if element.owner is AttributeProto else "other numbers"
+    return "attributes" if owner is AttributeProto else "other numbers"
 
 
 def _bytes_by_operator(model: ModelProto) -> Counter[str]:

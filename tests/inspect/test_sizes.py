@@ -11,7 +11,9 @@ import onnx
 import pytest
 
 import proto_schema as ps
+from proto_schema.wire import varint
 from purexport.cli.main import main
+from purexport.inspect.elements import Bytes
 from purexport.inspect.sizes import duplicates, module_of, sizes
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
@@ -35,6 +37,20 @@ def test_every_byte_is_counted_once(path: Path) -> None:
     assert sum(found.by_use.values()) == sum(found.by_message.values()) == found.file == path.stat().st_size
     assert len(found.weights) == len(ps.external.tensors(ps.load(path)))
     assert sum(found.by_dtype.values()) == sum(found.by_module.values()) == sum(row.nbytes for row in found.weights)
+
+
+@pytest.mark.parametrize("odd", [b"", b"\x40\x80\x00"], ids=["whole", "an overlong varint"])
+def test_long_lists_are_counted_as_their_values_are(tmp_path: Path, odd: bytes) -> None:
+    made = ps.AttributeProto(name="a", ints=range(0, 30_000, 7), strings=[b"ab"] * 900, floats=[0.5] * 900)
+    attribute = made.SerializeToString() + odd
+    node = b"\x2a" + varint(len(attribute)) + attribute
+    graph = b"\x0a" + varint(len(node)) + node
+    data = b"\x3a" + varint(len(graph)) + graph
+    (tmp_path / "m.onnx").write_bytes(data)
+    found = sizes(tmp_path / "m.onnx")
+    leaves = [element for element in Bytes(data).walk() if element.message is None and element.step != "name"]
+    assert found.by_use["attributes"] == sum(element.payload for element in leaves)
+    assert sum(found.by_use.values()) == sum(found.by_message.values()) == len(data)
 
 
 def test_what_it_says_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
