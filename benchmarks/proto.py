@@ -170,10 +170,56 @@ def onnx_decode(folder: Path, **_: int) -> dict[str, float]:
     return best(work, 2, time.process_time)
 
 
+def ours_open(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    data = (folder / "nodes.onnx").read_bytes()
+
+    def work() -> Any:
+        model = ps.ModelProto.FromString(data)
+        return model, [item.name for item in model.graph.input]
+
+    return best(work, clock=time.process_time)
+
+
+def onnx_open(folder: Path, **_: int) -> dict[str, float]:
+    from onnx.onnx_ml_pb2 import ModelProto
+
+    data = (folder / "nodes.onnx").read_bytes()
+    return best(lambda: ModelProto.FromString(data), 2, time.process_time)
+
+
+def ours_walk(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    data = (folder / "nodes.onnx").read_bytes()
+    return best(lambda: _walked(ps.ModelProto.FromString(data)), clock=time.process_time)
+
+
+def onnx_walk(folder: Path, **_: int) -> dict[str, float]:
+    from onnx.onnx_ml_pb2 import ModelProto
+
+    data = (folder / "nodes.onnx").read_bytes()
+    return best(lambda: _walked(ModelProto.FromString(data)), 2, time.process_time)
+
+
+def _walked(model: Any) -> Any:
+    return model, [(node.op_type, [item.name for item in node.attribute]) for node in model.graph.node]
+
+
+def ours_changed(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    model = ps.load(folder / "nodes.onnx")
+    model.graph.node[5].name = "changed"
+    return best(model.SerializeToString, clock=time.process_time)
+
+
 def ours_encode(folder: Path, **_: int) -> dict[str, float]:
     import proto_schema as ps
 
     model = ps.load(folder / "nodes.onnx")
+    assert list(model.graph.node)  # else the bytes would be copied
     return best(model.SerializeToString, clock=time.process_time)
 
 
@@ -341,7 +387,10 @@ def table(folder: Path, mb: int, nodes: int, trees: int, only: str) -> None:
     encode = {name: ("onnx_encode", slow) for name, slow in zip((official, pure), peers, strict=True)}
     write_nodes(folder, nodes)
     row(f"decode {nodes} nodes, read op_type", "ours_decode", decode, "pure 5x")
+    row(f"open {nodes} nodes, read inputs", "ours_open", {official: ("onnx_open", False)}, "0.1x of onnx")
+    row(f"decode {nodes} nodes, read attributes", "ours_walk", {official: ("onnx_walk", False)}, "none")
     row(f"encode {nodes} nodes", "ours_encode", encode, "pure 5x")
+    row(f"encode {nodes} nodes, one changed", "ours_changed", {official: ("onnx_encode", False)}, "1x of onnx")
     for count in (trees, 8 * trees):
         if only not in f"trees {count}":
             continue

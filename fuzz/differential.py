@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import proto_schema as ps
-from fuzz.codecs import touch
+from fuzz.codecs import generated, touch
 from fuzz.harness import Harness, Violation, reason_of, split
 from fuzz.seeds import messages, runs
 from proto_schema.wire.fields import Message
@@ -63,9 +63,12 @@ def check(data: bytes) -> str:
         raise Violation("only ours accepts it")
     if message.SerializeToString() != expected:
         raise Violation("the two write different bytes back")
-    touch(Random(data), message)
-    if message.SerializeToString() != expected:
-        raise Violation("the two write different bytes back once some fields were read")
+    for read in (message, generated(cls, data, False, 1)):
+        if read is None:
+            raise Violation("what is read on demand is refused")
+        touch(Random(data), read)
+        if read.SerializeToString() != expected:
+            raise Violation("the two write different bytes back once some fields were read")
     return f"{cls.__qualname__} accepted"
 
 

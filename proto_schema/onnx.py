@@ -104,6 +104,8 @@ class AttributeProto(Message):
 class ValueInfoProto(Message):
     """A value's name and type."""
 
+    ON_DEMAND = True
+
     name: str | None = optional(1, STRING)
     type: Assumed[TypeProto] = optional(2, "TypeProto")
     doc_string: str | None = optional(3, STRING)
@@ -112,6 +114,8 @@ class ValueInfoProto(Message):
 
 class NodeProto(Message):
     """One call of an operator or a model-local function. An empty string in `input` leaves an optional input out."""
+
+    ON_DEMAND = True
 
     input: list[str] = repeated(1, STRING)
     output: list[str] = repeated(2, STRING)

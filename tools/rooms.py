@@ -73,9 +73,9 @@ ROOMS = {
     # proto_schema
     "codec": _room(
         "proto_schema/wire/* proto_schema/{onnx,errors}",
-        "proto_schema/{wire,runs,malformed,messages,schema,payload,tensors,files,differential}",
+        "proto_schema/{wire,runs,on_demand,malformed,messages,schema,payload,tensors,files,differential}",
         "proto_schema/vulnerabilities",
-        "proto_schema/wire/generate",
+        "proto_schema/wire/{generate,reading}",
         r"mutated\[[1-7]|budget_bounds|linear_time|stay_resident",
     ),
     "tensors": _room(

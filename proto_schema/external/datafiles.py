@@ -21,6 +21,7 @@ from proto_schema.files.marks import mark, size_of_data
 from proto_schema.onnx import TensorProto
 from proto_schema.tensors.dtypes import DTYPES, element_count
 from proto_schema.wire.fields import Field, Message, fields_to
+from proto_schema.wire.lists import each
 from proto_schema.wire.records import dataclass
 
 M = TypeVar("M", bound=Message)
@@ -187,12 +188,24 @@ def rewritten(message: M, change: Change) -> M:
         if not value:
             continue
         if row.repeated:
-            made = [rewritten(child, change) for child in value]
-            same = all(new is old for new, old in zip(made, value, strict=True))
+            made, changed = _each_rewritten(value, change)
         else:
             made = rewritten(value, change)
-            same = made is value
-        if not same:
+            changed = made is not value
+        if changed:
             result = copy(message) if result is message else result
-            setattr(result, row.name, made)
+            object.__setattr__(result, row.slot, made)
     return result
+
+
+def _each_rewritten(items: list[Message], change: Change) -> tuple[list[Message], bool]:
+    """(the messages, whether any is another); nodes that nobody has read have no tensors."""
+    changed = False
+
+    def inside(child: Message) -> Message:
+        nonlocal changed
+        made = rewritten(child, change)
+        changed = changed or made is not child
+        return made
+
+    return each(items, inside), changed

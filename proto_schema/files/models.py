@@ -37,7 +37,10 @@ class Readable(Protocol):
 
 
 def loads(data: Buffer) -> ModelProto:
-    """The model in a bytes-like object; its weights are views of that. DecodeError says where it is malformed."""
+    """The model in a bytes-like object; its weights are views of that. DecodeError says where it is malformed.
+
+    Everything is checked at once. Of long lists the nodes and values become messages when somebody looks at them.
+    """
     return decode(ModelProto, data)
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from proto_schema.external.payload import contiguous
 from proto_schema.wire import I32, I64, LEN, VARINT
+from proto_schema.wire.lists import MessageList, Unread, UnreadList, each
 from proto_schema.wire.records import dataclass
 from proto_schema.wire.runs import Form, Run
 
@@ -148,29 +149,17 @@ def repeated(number: int, kind: FieldType | type[IntEnum] | str, *, packed: bool
     return _Row(number, kind, True, packed, None)
 
 
-class MessageList(list[M]):
-    """The list of a repeated field of messages: a list that also has protobuf's `add`."""
-
-    __slots__ = ()
-    OWNER: ClassVar[type[Message]]
-    FIELD: ClassVar[str]
-
-    def add(self, **fields: Any) -> M:
-        """Append a new message with these fields, and return it."""
-        field = field_of(self.OWNER, self.FIELD, repeated=True)
-        assert field is not None
-        made = cast("M", message_class(self.OWNER, field)(**fields))
-        self.append(made)
-        return made
-
-    def __reduce__(self) -> tuple[type[list[M]], tuple[list[M]]]:
-        return list, (list(self),)
-
-
 @cache
-def list_type(owner: type[Message], name: str) -> type[MessageList[Any]]:
+def list_type(owner: type[Message], name: str, unread: bool = False) -> type[MessageList[Any]]:
     """The class of the lists of one field, so that a list needs no memory for what it holds."""
-    return type("MessageList", (MessageList,), {"__slots__": (), "OWNER": owner, "FIELD": name})
+
+    def made(**fields: Any) -> Message:
+        field = field_of(owner, name, repeated=True)
+        assert field is not None
+        return message_class(owner, field)(**fields)
+
+    space = {"__slots__": (), "MAKE": staticmethod(made)}
+    return type("MessageList", (UnreadList if unread else MessageList,), space)
 
 
 if TYPE_CHECKING:  # what type checkers know of a field: what reading it gives, and what may be assigned
@@ -232,9 +221,11 @@ def _list_property(field: Field) -> property:
 
     def messages(self: Any) -> MessageList[Any]:
         held = getattr(self, slot)
-        if not isinstance(held, MessageList):  # decoders make plain lists, as most are never looked at
-            held = list_type(self.__class__, name)(held or ())
-            object.__setattr__(self, slot, held)
+        if isinstance(held, MessageList):
+            return held
+        # decoders make plain lists, as most are never looked at
+        held = held.values() if isinstance(held, Unread) else list_type(self.__class__, name)(held or ())
+        object.__setattr__(self, slot, held)
         return held
 
     def assign_messages(self: Any, values: Any) -> None:
@@ -274,6 +265,7 @@ class Message(metaclass=MessageType):
     FIELDS: ClassVar[tuple[Field, ...]]
     NOTES: ClassVar[tuple[str, ...]] = ()  # slots beside the fields, which go along with copies; unset until used
     ALIKE: ClassVar[bool] = False  # whether files hold many of these with the same few bytes: they are decoded once
+    ON_DEMAND: ClassVar[bool] = False  # whether long lists of these are read when somebody looks at them
     unknown_fields: bytes
 
     if not TYPE_CHECKING:  # for type checkers dataclass_transform makes the signature from the annotations
@@ -413,7 +405,9 @@ class Message(metaclass=MessageType):
 
     def __dir__(self) -> list[str]:
         return [
-            name for name in super().__dir__() if not name.startswith("_") and name not in ("ALIKE", "FIELDS", "NOTES")
+            name
+            for name in super().__dir__()
+            if not name.startswith("_") and name not in ("ALIKE", "FIELDS", "NOTES", "ON_DEMAND")
         ]
 
 
@@ -453,7 +447,7 @@ def field_of(cls: type[Message], name: str, repeated: bool | None = None) -> Fie
 def present(message: Message) -> Iterator[tuple[Field, Any]]:
     """(field, value) of every field that is there, by ascending number."""
     for field, value in held(message):
-        yield field, getattr(message, field.name) if isinstance(value, Run) else value
+        yield field, getattr(message, field.name) if isinstance(value, (Run, Unread)) else value
 
 
 def held(message: Message) -> Iterator[tuple[Field, Any]]:
@@ -490,7 +484,7 @@ def _copy(message: M) -> M:
     fresh = type(message)()
     for field, value in held(message):
         if field.kind is MESSAGE:
-            copied = [_copy(item) for item in value] if field.repeated else _copy(value)
+            copied = each(value, _copy) if field.repeated else _copy(value)
         else:
             copied = value.copied() if isinstance(value, Run) else list(value) if field.repeated else value
         object.__setattr__(fresh, field.slot, copied)
@@ -517,8 +511,8 @@ def short_text(field: Field, value: Any) -> str:
 def _messages(items: list[Any]) -> str:
     """As many of the items as have room, and how many more there are."""
     texts: list[str] = []
-    for item in items[:_MOST_ITEMS]:
-        text = _inner(item, _MOST_CHARACTERS)
+    for at in range(min(_MOST_ITEMS, len(items))):  # one by one: a slice would read all
+        text = _inner(items[at], _MOST_CHARACTERS)
         if texts and sum(map(len, texts)) + len(text) > _ROOM:
             break
         texts.append(text)
@@ -554,6 +548,8 @@ def _in_full(message: Any, room: int) -> str | None:
         if field.kind is not MESSAGE:
             text: str | None = short_text(field, value)
         elif field.repeated:
+            if len(value) > left:
+                return None
             texts: list[str] = []
             for item in value:
                 inner = _in_full(item, left - sum(map(len, texts)))

@@ -29,6 +29,8 @@ from proto_schema.wire import (
     LEN,
     MASK64,
     VARINT,
+    lists,
+    plain,
     read_length,
     read_tag,
     read_varint,
@@ -70,7 +72,7 @@ def indent(lines: Lines, steps: int = 1) -> Lines:
     return [" " * 4 * steps + line for line in lines]
 
 
-def _function(cls: type[Message], job: str, head: str, body: Lines, space: dict[str, Any]) -> Callable[..., Any]:
+def function(cls: type[Message], job: str, head: str, body: Lines, space: dict[str, Any]) -> Callable[..., Any]:
     name = head.split("(", maxsplit=1)[0]
     lines = [f"def {head}:", *indent(body)]
     source = "\n".join(lines) + "\n"
@@ -81,7 +83,7 @@ def _function(cls: type[Message], job: str, head: str, body: Lines, space: dict[
     return function
 
 
-def _bind(space: dict[str, Any], name: str, make: Callable[[], Callable[..., Any]]) -> None:
+def bind(space: dict[str, Any], name: str, make: Callable[[], Callable[..., Any]]) -> None:
     """Binds `name` to a stand-in that, when called, makes the real function and takes its place."""
 
     def first_call(*args: Any) -> Any:
@@ -91,7 +93,7 @@ def _bind(space: dict[str, Any], name: str, make: Callable[[], Callable[..., Any
     space[name] = first_call
 
 
-def _ident(cls: type[Message]) -> str:
+def ident(cls: type[Message]) -> str:
     return cls.__qualname__.replace(".", "_")
 
 
@@ -121,7 +123,7 @@ def constructor(cls: type[Message]) -> Callable[..., None]:
     arguments = "".join(f", {field.name}=None" for field in fields)
     star = ", *" if fields else ""
     names = {"put": object.__setattr__, "as_list": as_list}
-    return _function(cls, "construct", f"__init__(self{star}{arguments})", body, names)
+    return function(cls, "construct", f"__init__(self{star}{arguments})", body, names)
 
 
 def _last_wins(cls: type[Message]) -> Lines:
@@ -145,9 +147,13 @@ def _initial(field: Field) -> str:
 
 
 @cache
-def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
-    """The decode function of a class, for a bytes window or (wide) straight on a memoryview."""
+def decoder(cls: type[Message], wide: bool, shortest: int = lists.SHORTEST) -> Callable[..., Any]:
+    """The decode function of a class, for a bytes window or (wide) straight on a memoryview.
+
+    Lists of `shortest` bytes at least are read on demand.
+    """
     space: dict[str, Any] = {
+        "shortest": shortest,
         "new": cls.__new__,
         "cls": cls,
         "put": object.__setattr__,
@@ -164,7 +170,7 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
         f"    budget.left -= {footprint(cls)}",
         "    if budget.left < 0:",
         "        raise Malformed",
-        *indent(_fresh(cls)),
+        *indent(fresh(cls)),
         "unknown = None",
         "while pos < end:",
         "    start = pos",
@@ -185,19 +191,19 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
     ]
     arguments = "view, buf, pos, end, base, budget, depth, m=None"
     job = "decode wide" if wide else "decode"
-    return _function(cls, job, f"decode_{_ident(cls)}({arguments})", body, space)
+    return function(cls, job, f"decode_{ident(cls)}({arguments})", body, space)
 
 
-def _fresh(cls: type[Message]) -> Lines:
+def fresh(cls: type[Message]) -> Lines:
     if any(field.oneof for field in cls.FIELDS):
-        absent = [_put(cls, field.slot, "None") for field in cls.FIELDS]
+        absent = [put(cls, field.slot, "None") for field in cls.FIELDS]
     else:
         absent = [" = ".join([f"m.{field.slot}" for field in cls.FIELDS] + ["None"])]
     noted = ["budget.noted.append(m)"] if cls.NOTES else []
-    return ["m = new(cls)", *absent, _put(cls, "unknown_fields", "b''"), *noted]
+    return ["m = new(cls)", *absent, put(cls, "unknown_fields", "b''"), *noted]
 
 
-def _put(cls: type[Message], name: str, value: str) -> str:
+def put(cls: type[Message], name: str, value: str) -> str:
     """An assignment; in a class with a oneof it goes past the exclusive `__setattr__`."""
     if any(field.oneof for field in cls.FIELDS):
         return f"put(m, {name!r}, {value})"
@@ -213,11 +219,33 @@ def _dispatch(cases: list[tuple[int, Lines]]) -> Lines:
     return [f"if tag < {cases[middle][0]}:", *indent(low), "else:", *indent(high)]
 
 
+def _unread(cls: type[Message], field: Field, space: dict[str, Any]) -> Lines:
+    """Many messages from here on stay bytes, as far as they are plain."""
+    child = message_class(cls, field)
+    if not (field.repeated and child.ON_DEMAND):
+        return []
+
+    def begun(*args: Any) -> Any:
+        from proto_schema.wire import reading
+
+        return reading.begun(reading.kind(cls, field, space["shortest"]), field, child, *args)
+
+    space["unread_" + field.name] = begun
+    return [
+        f"if m.{field.slot} is None and end - start >= shortest:",
+        f"    v = unread_{field.name}(view, buf, start, end, base, budget, depth)",
+        "    if v:",
+        f"        m.{field.slot}, pos = v",
+        "        continue",
+    ]
+
+
 def _decode_cases(cls: type[Message], field: Field, wide: bool, space: dict[str, Any]) -> Iterator[tuple[int, Lines]]:
     """(tag, lines) for each form in which the field may come."""
     number = field.number << 3
     if field.kind is MESSAGE:
-        yield number | LEN, [*_LENGTH, *_decode_message(cls, field, wide, space), "pos = stop"]
+        lines = [*_LENGTH, *_decode_message(cls, field, wide, space), "pos = stop"]
+        yield number | LEN, [*_unread(cls, field, space), *lines]
     elif field.kind.wire_type == LEN:
         yield number | LEN, [*_begun(field, space), *_LENGTH, *_decode_bytes(cls, field, wide), "pos = stop"]
     else:
@@ -269,12 +297,12 @@ def _packed(field: Field, space: dict[str, Any]) -> Lines:
 
 def _decode_message(cls: type[Message], field: Field, wide: bool, space: dict[str, Any]) -> Lines:
     child = message_class(cls, field)
-    name = f"decode_{_ident(child)}"
-    _bind(space, name, partial(decoder, child, False))
+    name = f"decode_{ident(child)}"
+    bind(space, name, partial(decoder, child, False, space["shortest"]))
     held = "" if field.repeated else f", m.{field.name}"
     lines = ["if not depth:", "    raise Malformed"]
     if wide:
-        _bind(space, f"{name}_wide", partial(decoder, child, True))
+        bind(space, f"{name}_wide", partial(decoder, child, True, space["shortest"]))
         lines += [
             f"if n <= {WINDOW}:",
             "    if stop > wstop:",
@@ -298,19 +326,23 @@ def _decode_alike(child: type[Message], decoded: str, space: dict[str, Any]) -> 
 
     Not those with messages or unknown fields inside; nor with lists of floats, since each NaN is an object of its own.
     """
-    space |= {"twin": twin(child), _ident(child): child}
-    shared = [f for f in child.FIELDS if f.kind is MESSAGE or (f.repeated and f.kind.name in FIXED)]
-    plain = " is ".join([f"c.{f.slot}" for f in shared] + ["None"])
+    space |= {"twin": twin(child), ident(child): child}
     return [
         f"k = buf[pos:stop] if n <= {SHORT} else None",
         "c = budget.seen.get(k)",
-        f"if c.__class__ is {_ident(child)}:",
+        f"if c.__class__ is {ident(child)}:",
         "    c = twin(c, budget)",
         "else:",
         f"    c = {decoded}",
-        f"    if k and {plain} and id(c) not in budget.unknown and len(budget.seen) < {SEEN}:",
+        f"    if k and {is_simple(child, 'c')} and id(c) not in budget.unknown and len(budget.seen) < {SEEN}:",
         "        budget.seen[k] = c",
     ]
+
+
+def is_simple(cls: type[Message], name: str) -> str:
+    """The condition for a message to have twins: no messages and no lists of floats in it."""
+    shared = [f for f in cls.FIELDS if f.kind is MESSAGE or (f.repeated and f.kind.name in FIXED)]
+    return " is ".join([f"{name}.{f.slot}" for f in shared] + ["None"])
 
 
 @cache
@@ -319,10 +351,10 @@ def twin(cls: type[Message]) -> Callable[..., Any]:
     body = [f"budget.left -= {footprint(cls)}", "if budget.left < 0:", "    raise Malformed", "m = new(cls)"]
     for field in cls.FIELDS:
         value = "None" if field.kind is MESSAGE else f"c.{field.slot} and [*c.{field.slot}]"
-        body.append(_put(cls, field.slot, value if field.repeated or value == "None" else f"c.{field.slot}"))
-    body += [_put(cls, "unknown_fields", "b''"), "return m"]
+        body.append(put(cls, field.slot, value if field.repeated or value == "None" else f"c.{field.slot}"))
+    body += [put(cls, "unknown_fields", "b''"), "return m"]
     space = {"Malformed": MalformedError, "new": cls.__new__, "cls": cls, "put": object.__setattr__}
-    return _function(cls, "twin", f"twin_{_ident(cls)}(c, budget)", body, space)
+    return function(cls, "twin", f"twin_{ident(cls)}(c, budget)", body, space)
 
 
 def _decode_bytes(cls: type[Message], field: Field, wide: bool) -> Lines:
@@ -361,7 +393,7 @@ def _assign(cls: type[Message], field: Field, value: str) -> Lines:
         held = f"m.{field.slot}"
         return [f"v = {value}", f"if {held} is None:", f"    {held} = [v]", "else:", f"    {held}.append(v)"]
     rivals = [f.name for f in cls.FIELDS if f.oneof and f.oneof == field.oneof and f is not field]
-    return [_put(cls, field.name, value), *[_put(cls, rival, "None") for rival in rivals]]
+    return [put(cls, field.name, value), *[put(cls, rival, "None") for rival in rivals]]
 
 
 # ---- encode
@@ -395,17 +427,19 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
                 "        size += len(v)",
             ]
         else:
-            body += _each(field, _encode_one(cls, field, name, space))
+            body += _each(field, _encode_one(cls, field, name, space), space)
     unknown = ["v = m.unknown_fields.decode('latin-1')", "add(v)", "size += len(v)"]
     body += ["if m.unknown_fields:", *indent(unknown), "return size"]
-    return _function(cls, "encode", f"encode_{_ident(cls)}(m, add, whole, out, depth)", body, space)
+    return function(cls, "encode", f"encode_{ident(cls)}(m, add, whole, out, depth)", body, space)
 
 
-def _each(field: Field, lines: Lines) -> Lines:
-    """Runs the lines on `v`, each value of the field that is there."""
+def _each(field: Field, lines: Lines, space: dict[str, Any]) -> Lines:
+    """Runs the lines on `v`, each value of the field that is there; messages may come as `Frames` of many."""
     if not field.repeated:
         return [f"v = m.{field.name}", "if v is not None:", *indent(lines)]
-    return [f"if m.{field.slot}:", f"    for v in m.{field.slot}:", *indent(lines, 2)]
+    space["stored"] = lists.stored
+    items = f"stored(m.{field.slot})" if field.kind is MESSAGE else f"m.{field.slot}"
+    return [f"if m.{field.slot}:", f"    for v in {items}:", *indent(lines, 2)]
 
 
 def _add_head(field: Field, name: str) -> Lines:
@@ -436,14 +470,22 @@ def _encode_one(cls: type[Message], field: Field, name: str, space: dict[str, An
         return ["n, v = piece(v)", *_add_bytes(field, name)]
     if kind is MESSAGE:
         child = message_class(cls, field)
-        space[_ident(child)] = child
-        _bind(space, f"encode_{_ident(child)}", partial(encoder, child))
+        space |= {ident(child): child, "Frames": lists.Frames}
+        bind(space, f"encode_{ident(child)}", partial(encoder, child))
+        copied = [
+            "if v.__class__ is Frames:",
+            "    v = v.data",
+            f"    if len(v) <= {SMALL}:",
+            "        add(v.decode('latin-1'))",
+        ]
+        copied += ["    else:", "        whole(v)", "    size += len(v)", "    continue"]
         return [
-            f"if v.__class__ is not {_ident(child)}:",
+            *(copied if field.repeated else []),
+            f"if v.__class__ is not {ident(child)}:",
             "    raise Malformed",
             "at = len(out)",
             "add('')",
-            f"n = encode_{_ident(child)}(v, add, whole, out, depth - 1)",
+            f"n = encode_{ident(child)}(v, add, whole, out, depth - 1)",
             f"out[at] = h = HEAD{name}[n] if n < 128 else head(TAG{name}, n)",
             "size += n + len(h)",
         ]
@@ -485,7 +527,7 @@ def sizer(cls: type[Message]) -> Callable[..., int]:
             lines = [f"n = {_packed_size(field)}", f"size += n + {tag} + (1 if n < 128 else vs(n))"]
             body += [f"if m.{field.slot}:", *indent(lines)]
             continue
-        lines = _each(field, _size_one(cls, field, tag, space))
+        lines = _each(field, _size_one(cls, field, tag, space), space)
         if field.form is not None:
             space["Run"] = runs.Run
             lines = [
@@ -495,7 +537,7 @@ def sizer(cls: type[Message]) -> Callable[..., int]:
                 *lines[1:],
             ]
         body += lines
-    return _function(cls, "size", f"size_{_ident(cls)}(m)", [*body, "return size"], space)
+    return function(cls, "size", f"size_{ident(cls)}(m)", [*body, "return size"], space)
 
 
 def _packed_size(field: Field) -> str:
@@ -514,8 +556,10 @@ def _size_one(cls: type[Message], field: Field, tag: int, space: dict[str, Any])
         return ["n = piece(v)[0]", counted]
     if kind is MESSAGE:
         child = message_class(cls, field)
-        _bind(space, f"size_{_ident(child)}", partial(sizer, child))
-        return [f"n = size_{_ident(child)}(v)", counted]
+        space["Frames"] = lists.Frames
+        bind(space, f"size_{ident(child)}", partial(sizer, child))
+        copied = ["if v.__class__ is Frames:", "    size += len(v.data)", "    continue"] if field.repeated else []
+        return [*copied, f"n = size_{ident(child)}(v)", counted]
     if kind.wire_type == VARINT:
         space["index"] = index
         return [f"size += {tag + 1} if 0 <= v < 128 else {tag} + vs(index(v) & {MASK64:#x})"]
@@ -532,10 +576,15 @@ def finder(cls: type[Message], target: type[Message]) -> Callable[[Message, list
     body = ["out.append(m)"] if cls is target else []
     for field in [] if cls is target else fields_to(cls, target):
         child = message_class(cls, field)
-        name = f"find_in_{_ident(child)}"
-        _bind(space, name, partial(finder, child, target))
-        body += _each(field, [f"{name}(v, out)"])
-    return _function(cls, f"find {target.__qualname__}", f"find_in_{_ident(cls)}(m, out)", body or ["pass"], space)
+        name = f"find_in_{ident(child)}"
+        bind(space, name, partial(finder, child, target))
+        if field.repeated and not plain.may_hold(child, target):
+            space["Frames"] = lists.Frames
+            body += _each(field, [f"if v.__class__ is not Frames: {name}(v, out)"], space)
+        else:
+            held = f"m._{field.name}" if field.repeated else f"(m.{field.name},)"
+            body += [f"for v in {held} or ():", f"    if v is not None: {name}(v, out)"]
+    return function(cls, f"find {target.__qualname__}", f"find_in_{ident(cls)}(m, out)", body or ["pass"], space)
 
 
 __all__ = ["MalformedError", "constructor", "decoder", "encoder", "finder", "sizer"]
