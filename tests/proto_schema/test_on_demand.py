@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import pickle
 import struct
+import sys
 import threading
 from functools import partial
 from random import Random
@@ -367,6 +368,10 @@ def test_copies_and_merging() -> None:
     assert shallow.node is graph.node
     assert deep.node[5].name == pickled.node[5].name == "n5" and again.node[5].name == "changed"
     assert again.node[5] is not graph.node[5]
+    mixed: ps.GraphProto = generated(NODES + dict(ROWS)["a tensor"] + NODES, False)
+    apart = copy.deepcopy(mixed)
+    mixed.node[40].name = "changed"
+    assert "changed" not in [item.name for item in apart.node]
     merged = many()
     merged.MergeFrom(deep)
     assert merged.node == made(40) * 2
@@ -408,17 +413,22 @@ def test_threads_get_the_same_messages() -> None:
     gate = threading.Barrier(4)
 
     def look(seed: int) -> None:
-        order = Random(seed).sample(range(count), count)
+        order = Random(seed % 2).sample(range(count), count)
         gate.wait()
         taken = {at: graph.node[at] for at in order[: count // 2]}
-        taken |= dict(enumerate(graph.node))
-        found.append([(id(taken[at]), id(taken[at].attribute), id(taken[at].attribute[0])) for at in range(count)])
+        taken = dict(enumerate(graph.node)) | taken
+        found.append([(id(taken[at]), id(taken[at].attribute[0])) for at in range(count)])
 
     threads = [threading.Thread(target=look, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that they meet
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
     assert found == found[:1] * 4
     assert graph.node == made(count)
 
