@@ -76,8 +76,8 @@ def _axes(pure: Pure) -> Mapping[str, Axes] | None:
 
 
 def _counts_by_tensor(call: Call) -> bool:
-    """Whether a call takes a whole number from a tensor: sizes may follow from that."""
-    if call.target in ("aten::Int.Tensor", "aten::IntImplicit"):
+    """Whether a call takes a number from a tensor, from which sizes may follow."""
+    if call.target in ("aten::Int.Tensor", "aten::IntImplicit", "aten::item"):
         return True
     names = number_parameters(call.target)
     return any(_is_whole(item) for name, argument in call.args.items() if name in names for item in flat([argument]))

@@ -111,10 +111,8 @@ def _tried(run: Run, places: Sequence[int], stages: Stages[T], remarks: list[str
             except NumbersHeldError as held:
                 gone = [place for place, position in positions.items() if position in held.positions]
                 taken = [place for place in taken if place not in gone]
-                if held.remark is None:
-                    idle += gone
-                else:
-                    remarks.append(held.remark)
+                idle += gone if held.idle else []
+                remarks += [held.remark] if held.remark is not None else []
                 continue
             except ExportError:
                 return None

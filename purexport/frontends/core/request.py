@@ -55,12 +55,14 @@ class Request:
 class NumbersHeldError(Exception):
     """A trace cannot take some numbers as tensors: the request is made again, with these as the constants they were.
 
-    `positions` are among the tensors of the request.  `remark` is for the user, and None where nothing is lost.
+    `positions` are among the tensors of the request.  `remark` is for the user, and None where nothing is lost; `idle`
+    is whether the result is the same for other numbers.
     """
 
-    def __init__(self, positions: Collection[int], remark: str | None = None) -> None:
+    def __init__(self, positions: Collection[int], remark: str | None = None, idle: bool = False) -> None:
         self.positions = frozenset(positions)
         self.remark = remark
+        self.idle = idle
         super().__init__(remark)
 
 

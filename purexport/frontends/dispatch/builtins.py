@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -39,11 +39,18 @@ def _length(item: Any) -> Any:
     return item.shape[0] if type(item) is Recorded and item.layout_.sizes else None
 
 
+_ORIGINALS: dict[str, Callable[..., Any]] = {"sym_min": min, "sym_max": max}
+
+
 def _chosen(name: str) -> Callable[..., Any]:
     """`min` or `max` of numbers, of which at least one is symbolic."""
 
     def form(*items: Any) -> Any:
         given = items[0] if len(items) == 1 and isinstance(items[0], (list, tuple)) else items
+        if len(items) == 1 and isinstance(items[0], Iterator):
+            given = list(items[0])  # it cannot be asked twice
+            found = form(given)
+            return _ORIGINALS[name](given) if found is None else found
         if not any(isinstance(item, SYMBOLIC) for item in given) or not all(type(item) in _REALS for item in given):
             return None
         return functools.reduce(lambda one, other: _joined(name, one, other), given)
@@ -54,7 +61,7 @@ def _chosen(name: str) -> Callable[..., Any]:
 def _joined(name: str, one: Any, other: Any) -> Any:
     first = next((item.node for item in (one, other) if isinstance(item, SYMBOLIC)), None)
     if first is None:
-        return min(one, other) if name == "sym_min" else max(one, other)
+        return _ORIGINALS[name](one, other)
     nodes = [_node(first, item) for item in (one, other)]
     if nodes[0].kind is not nodes[1].kind:  # the result would be an int or a float as the sizes are
         return None

@@ -7,13 +7,15 @@ that is noted with its line.  What a note means:
 |-------------------------------------------|----------|----------------------------------------------------------|
 | comparison that all sizes answer alike    | by sizes | nothing                                                  |
 | comparison of Python code that an axis of | by sizes | nothing where the model does the same for both answers   |
-| one element answers otherwise             |          | (it runs again); else a remark with the line             |
+| no or one element answers otherwise       |          | (it runs again); else a remark with the line             |
 | `==` of two sizes, true in the example    | example  | they are one size from here on; an axis that is equal to |
 |                                           |          | a number becomes static, with the line                   |
 | the same of a size that is not declared   | example  | a remark with the line too, where Python code asks: the  |
 | (computed otherwise, or of the data)      |          | file goes this way                                       |
 | any other comparison of sizes             | example  | a remark with the line: the file goes this way           |
-| a number as a Python number (`range(n)`)  | example  | the axes in it become static, with the line              |
+| a number as a Python number (`range(n)`)  | example  | the axes in it become static, with the line; a number of |
+|                                           |          | the arguments becomes a constant, with the line          |
+| a number for a text (`str(n)`)            | example  | a remark with the line: the file has that of the example |
 | a number or truth that the data decides   | data     | a remark with the line: the file has that of the example |
 """
 
@@ -26,7 +28,7 @@ from proto_schema.sizes import ContradictionError, Dim, Size
 from proto_schema.sizes.equations import Equations
 from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes, Specialised
-from purexport.frontends.dispatch.numbers import Number, text_of
+from purexport.frontends.dispatch.numbers import ARGUMENT, Number, text_of
 
 _MOST = 4
 """Paths that the remark names."""
@@ -54,24 +56,25 @@ class Decisions:
     """All that was asked in one capture; `axes` are the names of the declared axes.
 
     `required` are the sizes that Python took as numbers.  Where `stays_open`, no axis becomes static by that.  `least`
-    are the smallest sizes of axes that are captured as if they were larger, as the `enlarged` ones are in the example.
-    `of_least` are the comparisons that have another answer for this size of an axis, and that for the axis `small` have
-    this answer.
+    are the sizes of axes that are captured as if they were larger, as the `enlarged` ones are in the example.
+    `of_least` are the comparisons that have another answer for such a size of an axis, and that for the axis and size
+    `small` have this answer.  `taken` are the numbers among the arguments that Python took, with the line.
     """
 
     def __init__(
         self,
         axes: Collection[str],
         stays_open: bool,
-        small: str | None,
-        least: Mapping[str, int],
+        small: tuple[str, int] | None,
+        least: Mapping[str, range],
         enlarged: Collection[str],
     ) -> None:
         self.axes = set(axes)
         self.stays_open = stays_open
         self.least = least
         self.small = small
-        self.of_least: dict[str, list[Path]] = {}
+        self.of_least: dict[tuple[str, int], list[Path]] = {}
+        self.taken: dict[str, str] = {}
         self._usual = {name: Size.symbol(name, LEAST) for name in enlarged}
         self.required: dict[Size, None] = {}
         self.equations = Equations()
@@ -146,9 +149,12 @@ class Decisions:
             return None
         answer = found
         for name in sorted(_symbols(number) & self.least.keys()):
-            if self.provable(number, {**self._usual, name: self.least[name]}) is not found:
-                self.of_least.setdefault(name, []).append(Path(number, not found, line))
-                answer = answer if name != self.small else not found
+            for size in reversed(self.least[name]):
+                if size == 0 and number.owner.is_asked_by_torch():  # whose functions take no elements or raise
+                    continue
+                if self.provable(number, {**self._usual, name: size}) is not found:
+                    self.of_least.setdefault((name, size), []).append(Path(number, not found, line))
+                    answer = answer if (name, size) != self.small else not found
         return answer
 
     def _is_said(self, name: str) -> bool:
@@ -172,6 +178,9 @@ class Decisions:
 
     def require(self, number: Number, line: str, number_of_data: str) -> None:
         """Python takes the number of the example as it is."""
+        arguments = arguments_in(number)
+        for name in arguments:
+            self.taken.setdefault(name, line)
         symbols = _symbols(number)
         if isinstance(number.size, Size) and symbols <= self.axes:
             self.required.setdefault(number.size)
@@ -181,7 +190,7 @@ class Decisions:
             if name in self.axes:
                 example = number.owner.example_of(name)  # type: ignore[attr-defined]
                 self.learn(number.owner.symbol(name), example, line)  # type: ignore[attr-defined]
-            else:
+            elif not arguments:
                 self.of_data.setdefault(number_of_data)
 
     def learn(self, one: Dim, other: Dim, line: str) -> set[str]:
@@ -241,6 +250,16 @@ def of_least_size(name: str, size: int, paths: Sequence[Path]) -> str:
         f"axis {name!r} is taken to have {LEAST} elements or more: for {size} the model goes another way ({said}), and "
         "the file may compute something else"
     )
+
+
+def arguments_in(number: Number) -> set[str]:
+    """The names of the arguments that are numbers, of those that the number follows from."""
+    target, operands = number.origin if isinstance(number.origin, tuple) else ("", ())
+    if target == ARGUMENT:
+        return set(operands)
+    if not isinstance(target, str):  # a size
+        return set()
+    return set().union(*(arguments_in(item) for item in operands if isinstance(item, Number)))
 
 
 def _symbols(number: Number) -> set[str]:

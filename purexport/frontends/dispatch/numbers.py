@@ -23,6 +23,10 @@ from purexport.aten.graph import Arg
 Operands = "tuple[Number | int | float | bool, ...]"
 
 
+ARGUMENT = "argument"
+"""The target of a number that the user gives; its operand is the name."""
+
+
 class Owner(Protocol):
     """Where numbers come from and are asked: the recorder."""
 
@@ -31,8 +35,10 @@ class Owner(Protocol):
     def answer(self, number: Number, by_python: bool = False) -> bool: ...
     def provable(self, number: Number) -> bool | None: ...
     def require(self, number: Number) -> Any: ...
+    def written(self, number: Number) -> Any: ...
     def assume(self, number: Number) -> bool: ...
     def may_be_key(self) -> bool: ...
+    def is_asked_by_torch(self) -> bool: ...
 
 
 class Number:
@@ -130,13 +136,14 @@ class Number:
         return self
 
     def str(self) -> Any:  # the name is torch's
-        return text_of(self)
+        return repr(self.owner.written(self))
+
+    _graph_repr = graph_repr = str
 
     def __str__(self) -> str:  # type: ignore[valid-type]
         return text_of(self)
 
     __repr__ = __str__
-    _graph_repr = graph_repr = str
 
     def wrap_int(self, number: int) -> Number:
         return Number(self.owner, int, number, number, None)
@@ -268,6 +275,8 @@ def text_of(item: Any) -> str:
     if not isinstance(item.origin, tuple):
         return str(item.example) if item.origin is None else "a number of the data"
     target, operands = item.origin
+    if target == ARGUMENT:
+        return str(operands[0])
     if any(isinstance(one, torch.Tensor) for one in operands):
         return "a number of the data"
     sign = _SIGNS.get(target)
@@ -371,4 +380,4 @@ def _rounded(self: Number, digits: Any = None) -> Number:
 
 Number.round = _rounded  # type: ignore[attr-defined]
 
-__all__ = ["SYMBOLIC", "Number", "Size", "hash_of", "plain", "text_of", "wrapped"]
+__all__ = ["ARGUMENT", "SYMBOLIC", "Number", "Size", "hash_of", "plain", "text_of", "wrapped"]

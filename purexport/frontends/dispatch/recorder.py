@@ -42,10 +42,10 @@ from purexport.frontends.core import prepacked
 from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
-from purexport.frontends.dispatch.decisions import LEAST, Decisions
+from purexport.frontends.dispatch.decisions import LEAST, Decisions, arguments_in
 from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
-from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
+from purexport.frontends.dispatch.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.source_lines import Lines, calls_kept, frames_of
 from purexport.frontends.dispatch.specials import SPECIALS
@@ -56,6 +56,7 @@ _UNKNOWN = "unknown"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _NUMBERS = (bool, int, float, complex, str)
 _OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
 
 
@@ -114,9 +115,9 @@ def _caller() -> FrameType | None:
     return frame
 
 
-def _least(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:
-    """The axes that may have one element although they are captured with more."""
-    return {name: 1 for name in names if bounds.get(name, (0, None))[0] < LEAST}
+def _least(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]]) -> dict[str, range]:
+    """The sizes below those that axes are captured with, by axis."""
+    return {name: range(min(bounds.get(name, (0, None))[0], LEAST), LEAST) for name in names}
 
 
 class Recorder:
@@ -135,7 +136,7 @@ class Recorder:
         enlarged: Mapping[str, int],
         bounds: Mapping[str, tuple[int, int | None]],
         stays_open: bool = False,
-        small: str | None = None,
+        small: tuple[str, int] | None = None,
     ) -> None:
         self.enlarged = frozenset(enlarged)
         self.bounds = bounds
@@ -144,12 +145,13 @@ class Recorder:
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
-        self.decisions = Decisions(self.declared, stays_open, small, {**_least(sizes, bounds), **enlarged}, enlarged)
+        self.decisions = Decisions(self.declared, stays_open, small, _least(sizes, bounds), enlarged)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
         self.log: list[Entry] = []
         self.root: FrameType | None = None
         self.namespaces: list[dict[str, Any]] = []
+        self.given: dict[str, Number] = {}  # Python numbers of the arguments
         self._memories = 0
         self._owned: dict[int, Owned] = {}
         self._by_bytes: dict[Any, Owned] = {}
@@ -163,6 +165,16 @@ class Recorder:
         self._lines = Lines()
 
     # -- what there is before the model runs
+
+    def number(self, tensor: Recorded, name: str, example: int | float) -> Any:
+        """The number that stands for a Python number of the arguments; `tensor` is the input for it."""
+        kind = type(example)
+        number = Number(
+            self, kind, example, self.fresh(example, name=name) if kind is int else None, (ARGUMENT, (name,))
+        )
+        number.value = self._emit("aten::item", {"self": tensor.value}, kind)
+        self.given[name] = number
+        return wrapped(number)
 
     def input(self, tensor: torch.Tensor, name: str, sizes: Mapping[int, Dim]) -> Recorded:
         """The tensor that stands for an argument; `sizes` are those of its dynamic axes."""
@@ -438,9 +450,9 @@ class Recorder:
         required = decisions.required if decisions.stays_open and count > LEAST else ()
         return next((size for size in required if size.at(self.sizes) == count), None)
 
-    def fresh(self, example: int, low: int | None = None) -> Size:
+    def fresh(self, example: int, low: int | None = None, name: str | None = None) -> Size:
         """A size of which nothing is known."""
-        name = f"u{len(self.sizes)}"
+        name = f"u{len(self.sizes)}" if name is None or name in self.sizes else name
         self.sizes[name] = example
         return Size.symbol(name, low)
 
@@ -518,6 +530,11 @@ class Recorder:
         frame = _caller()
         return frame is not None and calls_kept(frame)
 
+    def is_asked_by_torch(self) -> bool:
+        """Whether code of torch asks, and not that of the model."""
+        frame = _caller()
+        return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+
     def _note_namespace(self) -> None:
         """Note the module that calls a builtin which would keep the number, if it had our form there."""
         frame = _caller()
@@ -533,6 +550,15 @@ class Recorder:
         line = self.line()
         text = f"the model takes a number at {line} that the data decides; the file has that of the example"
         self.decisions.require(number, line, text)
+        return number.example
+
+    def written(self, number: Number) -> Any:
+        """The number of the example, for a text."""
+        self.decisions.taken.update(dict.fromkeys(arguments_in(number), self.line()))
+        self.decisions.of_data.setdefault(
+            f"the model writes the number {text_of(number)} into a text at {self.line()}; the file has the text of the "
+            f"example, for which it is {number.example}"
+        )
         return number.example
 
     def note_data(self, tensor: Recorded, what: str) -> None:

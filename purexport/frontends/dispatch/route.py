@@ -34,6 +34,13 @@ from purexport.frontends.core.request import (
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
+from purexport.frontends.dispatch.argument_numbers import (
+    refuse_flags,
+    refuse_others,
+    refuse_unused,
+    with_constants,
+    with_numbers,
+)
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
 from purexport.frontends.dispatch.indices import numbers_selected
@@ -62,11 +69,14 @@ def capture_by_dispatch(request: Request) -> Captured:
     small = {label: size for label, size in sizes.items() if size < LEAST}
     larger, sizes = _enlarged(request, flat, axes, sizes)
     remarks: list[str] = []
+    refuse_flags(request)
     try:
         found = _first(request, larger, axes, sizes, small)
         if found.recorder.namespaces:
             with suppress(ExportError):
                 found = _captured(request, larger, axes, sizes, small, found.recorder.namespaces)
+        if request.numbers:
+            _hold_numbers(request, larger, axes, sizes, small, found)
         remarks += _of_least_sizes(request, larger, axes, sizes, small, found)
     except StaticAxesError as error:
         names = _with_derived(request, error.names)
@@ -105,6 +115,21 @@ def _first(*given: Any) -> _Captured:
     return _captured(*given)
 
 
+def _hold_numbers(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    small: Mapping[str, int],
+    found: _Captured,
+) -> None:
+    """Raise NumbersHeldError for numbers of the arguments that must not, or need not, be inputs of the file."""
+    refuse_unused(request, flat.names, found.recorder, _pruned(found.graph))
+    plain = dataclasses.replace(request, numbers={})
+    other = _captured(plain, with_constants(flat, request.numbers), axes, sizes, small, found.recorder.namespaces)
+    refuse_others(request, flat.names, (found.recorder, found.results), (other.recorder, other.results))
+
+
 def _of_least_sizes(
     request: Request,
     flat: Flat,
@@ -118,14 +143,18 @@ def _of_least_sizes(
     Raises StaticAxesError where the axis has that size in the example.
     """
     remarks = []
-    for name, paths in first.recorder.decisions.of_least.items():
+    said: set[str] = set()
+    for (name, size), paths in first.recorder.decisions.of_least.items():
+        if size == 0 and name not in small and said.issuperset(map(str, paths)):
+            continue  # it is as for one element
         with suppress(ExportError, StaticAxesError):  # what the model does for one element may need one element
-            other = _captured(request, flat, axes, sizes, small, first.recorder.namespaces, as_small=name)
+            other = _captured(request, flat, axes, sizes, small, first.recorder.namespaces, as_small=(name, size))
             if are_same(_pruned(first.graph), _pruned(other.graph)):
                 continue
-        if name in small:
+        if small.get(name) == size:
             raise StaticAxesError({name}, paths[0].line)
-        remarks.append(of_least_size(name, 1, paths))
+        remarks.append(of_least_size(name, size, paths))
+        said.update(map(str, paths))
     return remarks
 
 
@@ -159,6 +188,7 @@ class _Captured(NamedTuple):
     recorder: Recorder
     graph: AtenGraph
     listed: bool
+    results: list[Any]
 
 
 def _captured(
@@ -169,11 +199,11 @@ def _captured(
     small: Mapping[str, int],
     namespaces: Sequence[dict[str, Any]] = (),
     stays_open: bool = False,
-    as_small: str | None = None,
+    as_small: tuple[str, int] | None = None,
 ) -> _Captured:
     """One run of the model; in the `namespaces` builtins keep symbolic numbers.
 
-    Questions of Python code have the answer for the least size of the axis `as_small`.
+    Questions of Python code have the answer for the axis and size `as_small`.
     """
     recorder = Recorder(_modules(request.model), sizes, small, request.bounds, stays_open, as_small)
 
@@ -185,11 +215,11 @@ def _captured(
         recorder.input(tensor, name, {axis: symbol(label) for axis, label in axes.get(name, {}).items()})
         for name, tensor in zip(flat.names, flat.tensors, strict=True)
     ]
+    args, kwargs = flat.rebuild(with_numbers(recorder, request.numbers, flat.names, tensors))
     for kind, name, tensor in [*_state(request.model), *attributes(request.valueless)]:
         recorder.state(kind, name, tensor)
     recorder.valueless = frozenset(id(getattr(*item.places[0])) for item in request.valueless)
     buffers = Buffers(request.model)
-    args, kwargs = flat.rebuild(tensors)
     with (
         _refusals(),
         attributes_kept(request.model),
@@ -197,7 +227,7 @@ def _captured(
         uncompiled(),
         called_a_trace(),
         sizes_hashed(hash_of),
-        recorded_in_other_forms(recorder.decisions.checks) if axes else nullcontext(),
+        recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
         math_recorded(MATH, OF_TORCH),
         indices_replaced(numbers_selected),
         conversions_recorded(namespaces, BUILTINS),
@@ -210,7 +240,7 @@ def _captured(
         changed = buffers.assigned()
         outputs += [_output(recorder, tensor) for _, tensor in changed]
     graph = _named(recorder.graph.graph(outputs), [path for path, _ in found], [path for path, _ in changed])
-    return _Captured(recorder, graph, isinstance(result, list))
+    return _Captured(recorder, graph, isinstance(result, list), [leaf for _, leaf in found])
 
 
 def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
@@ -346,4 +376,4 @@ def _pruned(graph: AtenGraph) -> AtenGraph:
     return dataclasses.replace(graph, calls=kept[::-1])
 
 
-DISPATCH = Route("dispatch", "dispatch", capture_by_dispatch, on_request=True)
+DISPATCH = Route("dispatch", "dispatch", capture_by_dispatch, takes_numbers=True, on_request=True)

@@ -152,8 +152,11 @@ class Recorded(torch.Tensor):
     # -- elements
 
     def tolist(self) -> Any:
-        if not self.layout_.sizes:
+        layout = self.layout_
+        if not layout.sizes:
             return self.item()
+        if self.free and layout.static and 0 < math.prod(layout.example) <= _NUMBERS:
+            return [row.tolist() for row in self.unbind()]
         with below():
             return self.owner.elements_of(self).tolist()
 
@@ -186,6 +189,7 @@ class Recorded(torch.Tensor):
 
 
 _CPU = torch.device("cpu")
+_NUMBERS = 256  # that a list of numbers of the graph may have
 
 
 def _is_dense(x: Recorded) -> bool:

@@ -274,7 +274,7 @@ def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.RecordedTr
     """
     idle = recorded.idle(request.numbers)
     if idle:
-        raise NumbersHeldError(idle)
+        raise NumbersHeldError(idle, idle=True)
     if recorded.held:
         said = [f"{flat.names[place]!r} at {line}" for place, line in recorded.held.items()]
         raise NumbersHeldError(
@@ -379,7 +379,7 @@ def _runs(request: Request, flat: Flat) -> bool:
 def _trace_around_scripts(request: Request) -> Captured:
     """Capture a module that contains scripted modules: torch's own trace of it is a script, which is interpreted."""
     if request.numbers:
-        raise NumbersHeldError(request.numbers)  # what scripts take as numbers is declared in them
+        raise NumbersHeldError(request.numbers, idle=True)  # what scripts take as numbers is declared in them
     if request.kwargs:
         raise ExportError(
             "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"

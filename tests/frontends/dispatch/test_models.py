@@ -148,6 +148,11 @@ def scripted(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x)
 
 
+def signs(x: torch.Tensor) -> torch.Tensor:
+    """How many numbers of the first row are negative, and how many are not."""
+    return functional.one_hot((x[0] > 0).long(), 2).sum(0)
+
+
 LINEAR = nn.Linear(7, 2)
 ZERO = torch.zeros((), dtype=torch.int64)
 BATCH = {"x": {0: "batch"}}
@@ -208,7 +213,13 @@ MODELS = [
     n("told", lambda x: x * 2 if torch.jit.is_tracing() or x.shape[1] > 8 else x + x, 9),
     n("permuted", lambda x: x.t().as_strided(x.shape, x.t().stride()[::-1]), 9),
     n("number", lambda x: x + torch.tensor(x.shape[1]), 9),
-    n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] != 0 else x, 9),
+    n("implied", lambda x: x * 2 if x.shape[1] + 1 > x.shape[1] and x.shape[1] > -1 else x, 9),
+    n(
+        "asked-for-none", lambda x: x * 2 if x.shape[1] > 0 else x + 1, 9,
+        remarks=(r"'n' is taken to have 2 elements or more: for 0 .*\(not n > 0 at .*test_models.py:\d+\)",),
+    ),
+    n("none-is-no-other", lambda x: x * 2 if x.shape[1] > 0 else 2 * x, 9, 0),
+    n("text", lambda x: x * len(f"{x.shape[1]}"), 9, remarks=(r"writes the number n into a text at .*:\d+;.* is 7",)),
     Model(
         "same", lambda x, y: x + y if x.shape == y.shape else x, ((3, 7), (3, 7)), {"x": {1: "n"}, "y": {1: "m"}},
         remarks=("one size",),
@@ -235,6 +246,8 @@ MODELS = [
     Model("two-dtypes", lambda x: functional.huber_loss(x, x.double())),
     # elements
     n("count", lambda x: torch.arange(int((x > 0).sum().item())), 9),
+    n("counts", lambda x: torch.cat([y * i for i, y in enumerate(x.t().split(signs(x).tolist()))]), 9),
+    n("largest-count", lambda x: torch.zeros(max(y for y in signs(x).tolist())), 9),
     n("chosen", lambda x: x[x > 0] * 2, 9),
     n("places", lambda x: torch.where(x > 0)[1], 9),
     n("asked", lambda x: x * 2 if x.sum() > -1e9 else x, 9, remarks=(DATA,)),
