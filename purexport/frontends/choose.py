@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from purexport.errors import ExportError
+from purexport.frontends.core.mode import copied
 from purexport.frontends.core.request import Captured, Request
 from purexport.frontends.core.route import Route
 from purexport.frontends.dispatch.route import DISPATCH
@@ -102,6 +103,9 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
 
 
 def _by(route: Route, request: Request, reason: str) -> Captured:
+    if route.writes_arguments:
+        args, kwargs = copied((request.args, request.kwargs))
+        request = dataclasses.replace(request, args=args, kwargs=kwargs)
     captured = route.capture(request)
     captured.notes += request.notes
     return dataclasses.replace(captured, route=route.name, reason=reason)

@@ -14,7 +14,7 @@ from purexport.compat import torch_onnx
 from purexport.errors import ExportError
 from purexport.frontends.choose import capture
 from purexport.frontends.core import names
-from purexport.frontends.core.mode import copied, exporting, preserved, select_model_mode_for_export
+from purexport.frontends.core.mode import detached, exporting, preserved, select_model_mode_for_export
 from purexport.frontends.core.request import Captured, Request
 from purexport.frontends.core.structures import counted
 from purexport.frontends.export.route import plain_shapes
@@ -55,8 +55,7 @@ def capture_model(run: Run) -> Captured:
     """
     _refuse_wrapped(run.model)
     options, weights = run.options, run.weights
-    # the model runs on copies, because it may write to its arguments
-    args, kwargs = weights.arguments(copied(run.arguments))
+    args, kwargs = weights.arguments(detached(run.arguments))
     request = Request(
         run.model,
         args,

@@ -119,7 +119,7 @@ def _tried(run: Run, places: Sequence[int], stages: Stages[T], remarks: list[str
         for item in caught:
             warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
         return done
-    return stages(run)
+    return stages(_with_tensors(run, [], idle)[0])
 
 
 def _with_tensors(run: Run, taken: Sequence[int], idle: Sequence[int]) -> tuple[Run, dict[int, int]]:

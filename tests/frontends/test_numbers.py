@@ -7,6 +7,7 @@ constant, with a remark; one that has no effect is none, without.  torch.onnx is
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -140,6 +141,47 @@ def test_a_number_is_an_input_by_trace(case: Case) -> None:
         torch.testing.assert_close(got, want)
     if case.peer:
         assert sorted(_peers(case)) == sorted(case.inputs.values())
+
+
+# by dispatch: what is the input of another type, or said otherwise
+BY_DISPATCH = {
+    "a bool": ({"x": FLOAT}, ""),  # the file has that of the example
+    "a number of steps": ({"x": FLOAT}, r"Python numbers \('n' at .*test_numbers.py:\d+\)"),
+    "an axis": ({"x": FLOAT, "m": INT}, r"Python numbers \('n' at .*test_numbers.py:\d+\)"),
+    "a factor of sizes": ({"x": FLOAT}, r"Python numbers \('n' at .*test_numbers.py:\d+\)"),
+    "a float and whole numbers": ({"x": FLOAT, "n": DOUBLE}, ""),
+}
+ASKED = [
+    Case("asked and taken", lambda x, n: x * n if n == 3 else x, (X, 3), (X, 3), {"x": 1, "n": 7}, "which n == 3 at"),
+    Case("asked", lambda x, n: x * 2 if n > 2 else x, (X, 3), (X, 3), {"x": FLOAT}, "takes numbers among"),
+    Case("a text", lambda x, n: x * len(f"{n}"), (X, 3), (X, 3), {"x": FLOAT}, "takes numbers among"),
+    Case("in a tensor", lambda x, n: x + torch.tensor([n, 4, 2, 1]), (X, 3), (X, 5), {"x": FLOAT, "n": INT}),
+    Case("a whole part", lambda x, n: x[:, : int(n / 2)], (X, 3.5), (X, 5.0), {"x": FLOAT, "n": DOUBLE}),
+    Case("of an object", lambda x, n: torch.full((n,), x.shape[0]) / n, (X, 3), (X, 5), {"x": 1, "n": 7}),
+]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in [*CASES, *ASKED]])
+def test_a_number_by_dispatch(case: Case) -> None:
+    inputs, remark = BY_DISPATCH.get(case.name, (case.inputs, case.remark))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = purexport.export(case.model, case.args, capture="dispatch", opset_version=17, verify=True)
+    assert _inputs(program.model_proto.SerializeToString()) == inputs
+    remarks = [str(item.message) for item in caught if item.category is UserWarning]
+    assert len(remarks) == bool(remark), remarks
+    assert all(re.search(remark, text) for text in remarks)
+    for args in (case.args, case.args if case.name == "a bool" else case.others):
+        *given, last = args
+        positional, named = (given, last) if isinstance(last, dict) else (args, {})
+        (got,) = program(*positional, **named)
+        torch.testing.assert_close(got, torch.as_tensor(case.model(*positional, **named)))
+
+
+def test_another_bool_than_that_of_the_file_is_refused() -> None:
+    program = purexport.export(lambda x, n: x * n if n else -x, (X, True), capture="dispatch")
+    with pytest.raises(ValueError, match="for the number True, and False was given"):
+        program(X, False)
 
 
 def _inputs(data: bytes) -> dict[str, int]:

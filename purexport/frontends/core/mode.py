@@ -173,6 +173,11 @@ def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
+def detached(tree: Any) -> Any:
+    """The arguments with tensors of the same memory that have no gradients."""
+    return mapped(lambda tensor: tensor.detach(), tree)
+
+
 def copied(tree: Any) -> Any:
     """The arguments with copies of their tensors, so that a model may write to them."""
     return mapped(lambda tensor: tensor.detach().clone(), tree)

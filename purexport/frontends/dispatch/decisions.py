@@ -15,6 +15,8 @@ that is noted with its line.  What a note means:
 | any other comparison of sizes             | example  | a remark with the line: the file goes this way           |
 | a number as a Python number (`range(n)`)  | example  | the axes in it become static, with the line; a number of |
 |                                           |          | the arguments becomes a constant, with the line          |
+| the same, where it is the same for sizes  | example  | a remark with the line                                   |
+| up to several times the example's         |          |                                                          |
 | a number for a text (`str(n)`)            | example  | a remark with the line: the file has that of the example |
 | a number or truth that the data decides   | data     | a remark with the line: the file has that of the example |
 """
@@ -32,6 +34,9 @@ from purexport.frontends.dispatch.numbers import ARGUMENT, Number, text_of
 
 _MOST = 4
 """Paths that the remark names."""
+
+_NEARBY = 8
+"""Times the example, for the sizes up to which a number of steps stays the same."""
 
 
 LEAST = 2
@@ -183,6 +188,10 @@ class Decisions:
             self.taken.setdefault(name, line)
         symbols = _symbols(number)
         if isinstance(number.size, Size) and symbols <= self.axes:
+            if self._is_the_same_nearby(number):
+                value = number.wrap_int(number.example)
+                self.paths.setdefault(f"{number.size} == {number.example}", Path(number.eq(value), True, line))  # type: ignore[attr-defined]
+                return
             self.required.setdefault(number.size)
             if self.stays_open:
                 return
@@ -192,6 +201,17 @@ class Decisions:
                 self.learn(number.owner.symbol(name), example, line)  # type: ignore[attr-defined]
             elif not arguments:
                 self.of_data.setdefault(number_of_data)
+
+    def _is_the_same_nearby(self, number: Number) -> bool:
+        """Whether a number is the example's for all sizes up to several times the example's: a count of blocks, say."""
+        size = number.size
+        assert isinstance(size, Size)
+        sizes = {name: number.owner.example_of(name) for name in size.symbols}  # type: ignore[attr-defined]
+        return all(
+            size.at({**sizes, name: other}) == number.example
+            for name, example in sizes.items()
+            for other in (LEAST, example + 1, 2 * example, _NEARBY * example)
+        )
 
     def learn(self, one: Dim, other: Dim, line: str) -> set[str]:
         """From now on the two are one size; the names of the symbols of which that says what they are."""

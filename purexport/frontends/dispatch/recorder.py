@@ -120,6 +120,12 @@ def _least(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]])
     return {name: range(min(bounds.get(name, (0, None))[0], LEAST), LEAST) for name in names}
 
 
+def _strides_of_copy(tensor: torch.Tensor) -> tuple[int, ...]:
+    if 0 in tensor.stride():  # elements are repeated
+        return tuple(torch.empty(tensor.shape, device="meta").stride())
+    return tuple(torch.empty_like(tensor, device="meta").stride())
+
+
 class Recorder:
     """One capture.
 
@@ -169,16 +175,18 @@ class Recorder:
     def number(self, tensor: Recorded, name: str, example: int | float) -> Any:
         """The number that stands for a Python number of the arguments; `tensor` is the input for it."""
         kind = type(example)
-        number = Number(
-            self, kind, example, self.fresh(example, name=name) if kind is int else None, (ARGUMENT, (name,))
-        )
+        size = self.fresh(example, name=name) if isinstance(example, int) else None
+        number = Number(self, kind, example, size, (ARGUMENT, (name,)))
         number.value = self._emit("aten::item", {"self": tensor.value}, kind)
         self.given[name] = number
         return wrapped(number)
 
     def input(self, tensor: torch.Tensor, name: str, sizes: Mapping[int, Dim]) -> Recorded:
-        """The tensor that stands for an argument; `sizes` are those of its dynamic axes."""
-        meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        """The tensor that stands for an argument; `sizes` are those of its dynamic axes.
+
+        It has the layout of a copy, because the model gets one.
+        """
+        meta = self.layouts.meta(tuple(tensor.shape), _strides_of_copy(tensor), tensor.dtype)
         shape = tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape))
         layout = self.layouts.layout(meta, shape, tensor.dtype)
         value = Value(layout.type)

@@ -287,7 +287,9 @@ def _resized(request: Request, flat: Flat, axes: Mapping[str, Axes], given: Mapp
             size, wanted = tensor.shape[axis], sizes[label]
             if size == wanted or size != largest[label]:
                 continue
-            if size:
+            if size == 1 and tensor.is_contiguous():
+                tensor = tensor.expand(*tensor.shape[:axis], wanted, *tensor.shape[axis + 1 :])  # without a copy
+            elif size:
                 tensor = tensor.index_select(axis, torch.arange(wanted, device=tensor.device) % size)
             else:
                 tensor = tensor.new_zeros((*tensor.shape[:axis], wanted, *tensor.shape[axis + 1 :]))
@@ -376,4 +378,6 @@ def _pruned(graph: AtenGraph) -> AtenGraph:
     return dataclasses.replace(graph, calls=kept[::-1])
 
 
-DISPATCH = Route("dispatch", "dispatch", capture_by_dispatch, takes_numbers=True, on_request=True)
+DISPATCH = Route(
+    "dispatch", "dispatch", capture_by_dispatch, takes_numbers=True, writes_arguments=False, on_request=True
+)

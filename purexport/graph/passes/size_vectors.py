@@ -153,13 +153,13 @@ class _Vectors:
         """A Concat of vectors with as few parts as possible."""
         parts = [value for value in node.inputs if value is not None]
         items = [item for part in parts for item in _items(part)]
-        tensors = [tensor for part in parts if (tensor := _whose_sizes(part)) is not None]
+        starts = _starts(parts)
         nodes: list[Node] = []
         joined: list[Value] = []
         place = 0
         while place < len(items):
             size, value = items[place]
-            tensor, start, count = _longest_run(tensors, items, place)
+            tensor, start, count = _longest_run(starts, items, place)
             if tensor is not None:
                 nodes += self._read(node, tensor, start, start + count)
                 joined.append(nodes[-1].outputs[0])
@@ -170,7 +170,7 @@ class _Vectors:
             else:
                 numbers: list[int] = []
                 while place < len(items) and isinstance(size := items[place][0], int):
-                    if numbers and _longest_run(tensors, items, place)[0] is not None:
+                    if numbers and _longest_run(starts, items, place)[0] is not None:
                         break
                     numbers.append(size)
                     place += 1
@@ -216,20 +216,34 @@ def _whose_sizes(part: Value) -> Value | None:
     return tensor if any(tuple(shape[start : start + len(content)]) == content for start in starts) else None
 
 
-def _longest_run(tensors: Sequence[Value], items: Sequence[Item], place: int) -> tuple[Value | None, int, int]:
+Starts = dict["Dim | None", list[tuple[Value, int]]]
+"""The tensors that have a size, and on which axis: of equal shapes the first tensor."""
+
+
+def _starts(parts: Sequence[Value]) -> Starts:
+    """Where a row of sizes may begin, of the tensors whose sizes are in the parts."""
+    by_shape: dict[tuple[Dim | None, ...], Value] = {}
+    for part in parts:
+        tensor = _whose_sizes(part)
+        if tensor is not None:
+            by_shape.setdefault(tuple(tensor.shape or ()), tensor)
+    found: Starts = {}
+    for shape, tensor in by_shape.items():
+        for axis, size in enumerate(shape):
+            found.setdefault(size, []).append((tensor, axis))
+    return found
+
+
+def _longest_run(starts: Starts, items: Sequence[Item], place: int) -> tuple[Value | None, int, int]:
     """The tensor that has the most sizes in a row from a place on, with the axis and how many there are."""
     best: tuple[Value | None, int, int] = (None, 0, 0)
-    for tensor in tensors:
+    for tensor, axis in starts.get(items[place][0], ()):
         shape = tensor.shape or ()
-        for axis in range(len(shape)):
-            count = 0
-            for size, item in zip(shape[axis:], items[place:], strict=False):
-                if size != item[0]:
-                    break
-                count += 1
-            run = items[place : place + count]
-            if count > best[2] and not all(isinstance(size, int) for size, _ in run):
-                best = (tensor, axis, count)
+        count, most = 1, min(len(shape) - axis, len(items) - place)
+        while count < most and shape[axis + count] == items[place + count][0]:
+            count += 1
+        if count > best[2] and not all(isinstance(size, int) for size, _ in items[place : place + count]):
+            best = (tensor, axis, count)
     return best
 
 

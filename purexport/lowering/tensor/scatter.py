@@ -301,7 +301,7 @@ def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Valu
     position = op.Mul(rank, flat)  # where the mask is false, any element will do
     elements = reshape(op, source, [-1])
     if not all(isinstance(size, int) and size for size in source.shape or [None]):  # there may be none
-        elements = op.Concat(elements, op.Cast(op.const([0]), to=op.dtype(source)), axis=0)
+        elements = op.Concat(elements, op.Cast(op.const([0]), to=source.dtype), axis=0)
     new = op.Reshape(op.Gather(elements, position, axis=0), op.shape(self))
     return op.Where(wide, new, self) if self.rank else op.Where(wide, op.Reshape(new, op.const([])), self)
 

@@ -206,6 +206,10 @@ MODELS = [
     n("steps", lambda x: torch.stack([x[:, i] * 2 for i in range(x.shape[1])]), 9, 2, remarks=(LOOP,)),
     n("written", written, 9, 2, remarks=(LOOP,)),
     n("few-steps", lambda x: functools.reduce(torch.add, x.unflatten(1, (-1, 7)).unbind(1)), 21, remarks=(LOOP,)),
+    n(
+        "whole-blocks", lambda x: sum(x[:, 99 * i :] for i in range((x.shape[1] + 98) // 99)), 9, 99,
+        remarks=(r"way of the example, for which \(\(n \+ 98\)//99\) == 1 at .*test_models.py:\d+",),
+    ),
     n("counted", lambda x: x * sum(range(x.shape[1])), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("kept", lambda x: x + table(x.shape[1]), 9),
     n("key", lambda x: x * {7: 1, 9: 2}.get(x.shape[1], 5), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
