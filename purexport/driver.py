@@ -123,8 +123,8 @@ def export(
       `model`: an nn.Module, a script, an ExportedProgram, or a function.
       `args`: one tensor or a tuple; a dict at its end holds keyword arguments; or the calls that `purexport.observe`
         saw.  Arguments and results may be
-        containers, mappings, dataclasses and caches, nested in any way.  By trace the Python numbers among the
-        arguments are inputs too, where the model lets them vary.
+        containers, mappings, dataclasses and caches, nested in any way.  By trace and by dispatch the Python numbers
+        among the arguments are inputs too, where the model lets them vary.
       `kwargs`: keyword arguments, also None, numbers and strings.
       `training`: EVAL, PRESERVE, TRAINING, or a bool; torch's own enum is taken too.
       `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of

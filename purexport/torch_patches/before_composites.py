@@ -12,6 +12,7 @@ if it is made in `below`.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,15 +55,17 @@ def calls_before_composites(handler: Handler) -> Iterator[None]:
         _handler.reset(token)
 
 
-@contextmanager
-def below() -> Iterator[None]:
+class below:  # noqa: N801 - a context manager, as those that are functions
     """Inside, calls go to torch itself."""
-    was = key_is_excluded()
-    torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, True)
-    try:
-        yield
-    finally:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, was)
+
+    __slots__ = ("was",)
+
+    def __enter__(self) -> None:
+        self.was = key_is_excluded()
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, True)
+
+    def __exit__(self, *_: object) -> None:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, self.was)
 
 
 def casting(overload: Any) -> Any | None:
@@ -85,9 +88,18 @@ class _Kernels:
         rest.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
         self.libraries: dict[str, Any] = {"": rest}
         self.names: set[str] = set()
+        self.declared: Any = None
 
     def complete(self) -> None:
-        """Register kernels for the operators that were declared since the last time."""
+        """Register kernels for the operators that were declared since the last time.
+
+        torch takes tens of milliseconds for its list of names, so it is asked only where there may be others: after a
+        declaration in Python, or where a library or a module was loaded.
+        """
+        declared = (frozenset(torch.library._defs), len(torch.ops.loaded_libraries), len(sys.modules))
+        if declared == self.declared:
+            return
+        self.declared = declared
         for name in set(torch._C._dispatch_get_all_op_names()) - self.names:
             self.names.add(name)
             namespace, _, rest = name.partition("::")

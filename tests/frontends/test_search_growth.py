@@ -5,6 +5,7 @@ Strategy: graphs of which a search that tries each beginning anew is quadratic, 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +20,10 @@ from purexport.frontends.core import repeats, rolled
 from purexport.frontends.dispatch import loops
 from purexport.graph.ir import Graph, Node
 from purexport.graph.ir import Value as OnnxValue
+from purexport.graph.passes import size_vectors
 from purexport.graph.passes.size_vectors import sizes_as_vectors
 
-FILES = {module.__file__ for module in (repeats, rolled, loops)}
+FILES = {module.__file__ for module in (repeats, rolled, loops, size_vectors)}
 
 
 def value() -> AtenValue:
@@ -54,6 +56,20 @@ def many_tensors(size: int) -> AtenGraph:
     return AtenGraph(inputs, calls, [state], ["y"])
 
 
+def many_sizes(size: int) -> Graph:
+    """A vector of sizes, each of which is read from a tensor of its own."""
+    nodes, parts = [], []
+    for place in range(size):
+        tensor = OnnxValue(FLOAT, (Size.symbol(f"n{place}"), 3, 4))
+        node = Node("Shape", [tensor], [], {"start": 0, "end": 1})
+        parts.append(OnnxValue(INT64, (1,), node=node))
+        node.outputs, parts[-1].content = [parts[-1]], (Size.symbol(f"n{place}"),)
+        nodes.append(node)
+    joined = Node("Concat", [*parts], [], {"axis": 0})
+    joined.outputs = [OnnxValue(INT64, (size,), node=joined)]
+    return Graph(nodes=[*nodes, joined], inputs=[], outputs=[*joined.outputs])
+
+
 def lines(function: Callable[[], Any]) -> int:
     """The lines of the search that run."""
     count = 0
@@ -77,9 +93,10 @@ def lines(function: Callable[[], Any]) -> int:
     [
         pytest.param(rolled.rolled, written_outside, id="written-outside"),
         pytest.param(loops._rows_stacked, many_tensors, id="many-tensors"),
+        pytest.param(functools.partial(sizes_as_vectors, opset=18), many_sizes, id="many-sizes"),
     ],
 )
-def test_steps_of_the_search(search: Callable[[AtenGraph], Any], make: Callable[[int], AtenGraph]) -> None:
+def test_steps_of_the_search(search: Callable[[Any], Any], make: Callable[[int], Any]) -> None:
     graphs = [make(size) for size in (20, 80)]
     few, many = (lines(lambda graph=graph: search(graph)) for graph in graphs)  # type: ignore[misc]
     assert many < 6 * few, (few, many)  # four times as many calls, and sixteen where each is compared with each

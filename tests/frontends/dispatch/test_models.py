@@ -349,6 +349,17 @@ def test_nothing_is_computed_unless_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert ran == ["aten::add.Tensor", "aten::mul_.Tensor", "aten::sum", "aten::gt.Scalar"]
 
 
+def test_arguments_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy(*_: Any) -> Any:
+        raise AssertionError("an argument is copied")
+
+    model, x = nn.Conv2d(1, 2, 3), rand(1, 1, 8, 8)
+    for name in ("clone", "index_select"):
+        monkeypatch.setattr(torch.Tensor, name, copy)
+    for axes in (None, {"input": {0: "batch", 2: "height"}}):
+        purexport.capture(model, (x,), capture="dispatch", dynamic_axes=axes)
+
+
 def test_what_is_overwritten_is_read_before() -> None:
     """The elements of `y` are asked for after those of `x`, which is written in between."""
 

@@ -315,6 +315,13 @@ ELEMENTS = [
         f32(2, 3),
         opsets=AROUND,
     ),
+    Row(
+        "masked-scatter-of-nothing",
+        lambda x: x.masked_scatter(x > 9, x[x > 9] * 2),
+        f32(2, 3),
+        opsets=AROUND,
+        trap="Gather takes no element of an empty source, whatever is done with it",
+    ),
     Row("masked-scatter-wide", torch.masked_scatter, f32(3), boolean(2, 3), f32(2, 3), opsets=AROUND),
     Row("put-flat", lambda x, i, s: x.put(i, s), f32(2, 3), values([5, -6], torch.int64), f32(2), opsets=AROUND),
     Row(
