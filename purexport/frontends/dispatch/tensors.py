@@ -169,7 +169,7 @@ class Recorded(torch.Tensor):
             return self.owner.elements_of(self).__array__(dtype)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"tensor(..., size={tuple(self.shape)}, dtype={self.dtype})"
+        return f"tensor(..., size=({', '.join(map(str, self.layout_.sizes))}), dtype={self.dtype})"
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.clone()
