@@ -301,3 +301,8 @@ def without(axes: Mapping[str, Axes], static: Collection[str]) -> dict[str, Axes
     """The axes without those that are static."""
     left = {name: {axis: label for axis, label in named.items() if label not in static} for name, named in axes.items()}
     return {name: named for name, named in left.items() if named}
+
+
+def sizes_below(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]]) -> dict[str, range]:
+    """The sizes below those that axes are captured with, by axis."""
+    return {name: range(min(bounds.get(name, (0, None))[0], LEAST), LEAST) for name in names}

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -42,14 +42,15 @@ from purexport.frontends.core import prepacked
 from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
-from purexport.frontends.dispatch.decisions import LEAST, Decisions, arguments_in
+from purexport.frontends.dispatch.decisions import LEAST, Decisions, arguments_in, sizes_below
 from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
 from purexport.frontends.dispatch.operators import Operator
+from purexport.frontends.dispatch.owned import Owned, Packed, are_equal, strides_of_copy
 from purexport.frontends.dispatch.source_lines import Lines, calls_kept, frames_of
 from purexport.frontends.dispatch.specials import SPECIALS
-from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.frontends.dispatch.tensors import Recorded
 from purexport.torch_patches.before_composites import below, casting
 
 _UNKNOWN = "unknown"
@@ -76,54 +77,12 @@ _SQUEEZES = frozenset(
 )
 
 
-class Owned:
-    """A tensor of the model, or a constant of its code, with its value in the graph."""
-
-    __slots__ = ("free", "layout", "memory", "tensor", "value")
-
-    def __init__(self, tensor: torch.Tensor, value: Value, layout: Layout, memory: frozenset[int]) -> None:
-        self.tensor = tensor
-        self.value = value
-        self.layout = layout
-        self.memory = memory
-        self.free = False
-
-
-class Packed(NamedTuple):
-    """The weights of a quantized layer: torch's object, and what it consists of, as values and as tensors."""
-
-    weights: torch.ScriptObject
-    values: list[Arg]
-    tensors: list[Any]
-
-
-def _are_equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether packed weights are the same numbers."""
-    return len(some) == len(others) and all(
-        one.dtype == other.dtype and torch.equal(one, other)
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-        else type(one) is type(other) and one == other
-        for one, other in zip(some, others, strict=True)
-    )
-
-
 def _caller() -> FrameType | None:
     """The frame of the code that asks a symbolic number."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
         frame = frame.f_back
     return frame
-
-
-def _least(names: Collection[str], bounds: Mapping[str, tuple[int, int | None]]) -> dict[str, range]:
-    """The sizes below those that axes are captured with, by axis."""
-    return {name: range(min(bounds.get(name, (0, None))[0], LEAST), LEAST) for name in names}
-
-
-def _strides_of_copy(tensor: torch.Tensor) -> tuple[int, ...]:
-    if 0 in tensor.stride():  # elements are repeated
-        return tuple(torch.empty(tensor.shape, device="meta").stride())
-    return tuple(torch.empty_like(tensor, device="meta").stride())
 
 
 class Recorder:
@@ -151,7 +110,7 @@ class Recorder:
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
-        self.decisions = Decisions(self.declared, stays_open, small, _least(sizes, bounds), enlarged)
+        self.decisions = Decisions(self.declared, stays_open, small, sizes_below(sizes, bounds), enlarged)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
         self.log: list[Entry] = []
@@ -186,7 +145,7 @@ class Recorder:
 
         It has the layout of a copy, because the model gets one.
         """
-        meta = self.layouts.meta(tuple(tensor.shape), _strides_of_copy(tensor), tensor.dtype)
+        meta = self.layouts.meta(tuple(tensor.shape), strides_of_copy(tensor), tensor.dtype)
         shape = tuple(sizes.get(axis, size) for axis, size in enumerate(tensor.shape))
         layout = self.layouts.layout(meta, shape, tensor.dtype)
         value = Value(layout.type)
@@ -239,7 +198,7 @@ class Recorder:
             with below():
                 tensors = prepacked.unpacked(weights, self.source().scope, lambda tensor, name: (name, tensor))
                 plain = [item[1] if isinstance(item, tuple) else item for item in tensors]
-                same = next((item for item in self._packed.values() if _are_equal(item.tensors, plain)), None)
+                same = next((item for item in self._packed.values() if are_equal(item.tensors, plain)), None)
             if same is not None:
                 found = Packed(weights, same.values, same.tensors)
             else:
