@@ -9,8 +9,9 @@ The tracer's interface in `torch._C` has no stubs; here it has types.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,12 +60,14 @@ __all__ = [
     "find_schemas",
     "inline",
     "inline_forks",
+    "is_in_a_script_of_traces",
     "is_script",
     "is_scripting",
     "is_tracing",
     "remove_dead",
     "required",
     "run_graph",
+    "scripts_handed_to",
     "set_tracing_state",
     "set_value",
     "trace",
@@ -78,6 +81,10 @@ SCRIPTS = (ScriptModule, ScriptFunction)
 
 MODULES = (torch.nn.Module, ScriptModule, getattr(torch._C, "ScriptModule", ScriptModule))
 """What has attributes in a script."""
+
+
+# what runs a function of `torch.jit.script_if_tracing`; one code for all functions
+_IF_TRACING: CodeType | None = tracer._script_if_tracing(lambda: None).__code__ if PRESENT else None
 
 
 def required() -> None:
@@ -153,21 +160,29 @@ def called_a_trace() -> Iterator[None]:
         jit.is_tracing = original
 
 
+def is_in_a_script_of_traces(frame: FrameType | None, root: FrameType | None) -> bool:
+    """Whether a function runs, in a frame up to the `root`, that torch's tracer would have as a script."""
+    while frame is not None and frame is not root:
+        if frame.f_code is _IF_TRACING:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def calls_of_scripts() -> Any:
     """What a call of a script runs at the moment."""
     return [kind.__call__ for kind in SCRIPTS if hasattr(kind, "__call__")]  # noqa: B004
 
 
 @contextmanager
-def scripts_handed_to(handler: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]) -> Iterator[None]:
-    """Inside, the handler gets what Python calls a script with; where it gives NotImplemented, the script runs.
+def scripts_handed_to(handler: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+    """Inside, the handler gets a function that runs the script, where Python calls one.
 
     Scripts that other scripts call are not handed over, nor are modules with hooks.  In the whole process.
     """
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = handler(self, args, kwargs)
-        return originals[_kind(self)](self, *args, **kwargs) if found is NotImplemented else found
+        return handler(lambda: originals[_kind(self)](self, *args, **kwargs))
 
     kinds: list[Any] = list(SCRIPTS)
     own = ["__call__" in vars(kind) for kind in kinds]

@@ -41,7 +41,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),
     "conditions_handed_to": (lambda node: None,),
-    "scripts_handed_to": (lambda script, args, kwargs: NotImplemented,),
+    "scripts_handed_to": (lambda run: run(),),
     "sizes_hashed": (lambda node: 0,),
     "module_paths": ({torch.nn.ReLU(): "a.b"},),
     "applied_by": (handler,),

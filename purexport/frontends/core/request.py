@@ -281,3 +281,12 @@ def how_to_register(item: Any) -> str:
         "use a dict, list, tuple, named tuple, dataclass or mapping, or call "
         f"torch.utils._pytree.register_pytree_node({name}, flatten, unflatten) once"
     )
+
+
+def is_same(result: torch.Tensor, expected: Any) -> bool:
+    """Whether a result of tensors is that of Python numbers, up to rounding.  A number has no dtype of torch's."""
+    if not isinstance(expected, torch.Tensor):
+        expected = torch.as_tensor(expected).to(result.dtype)
+    if (result.dtype, result.shape) != (expected.dtype, expected.shape):
+        return False
+    return torch.allclose(result, expected, rtol=1e-3, atol=1e-5, equal_nan=True)

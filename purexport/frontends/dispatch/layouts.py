@@ -282,7 +282,14 @@ class Layouts:
             return
         bound = operator.bound(list(args), dict(kwargs))
         tensor, dim = bound.get("self"), bound.get("dim", 0)
-        if type(tensor) is Recorded and operator.target.partition(".")[0] not in _COUNTED:
+        if type(tensor) is not Recorded or operator.target.partition(".")[0] in _COUNTED:
+            return
+        owner, size = self.owner, tensor.layout_.sizes[dim]
+        if isinstance(size, Size) and not owner.declared.issuperset(size.symbols):
+            owner.refuse("takes a tensor apart into pieces that the data counts, which is not captured by dispatch")
+        splits = operator.target != "aten::unbind.int"
+        owner.splits = owner.splits or splits
+        if not (splits and owner.as_many_pieces):
             int(tensor.shape[dim])
 
     def _other_sizes(self, names: Sequence[str]) -> Iterator[dict[str, int]]:

@@ -48,6 +48,7 @@ from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedErro
 from purexport.frontends.dispatch.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.owned import Owned, Packed, are_equal, strides_of_copy
+from purexport.frontends.dispatch.scripts import Scripts
 from purexport.frontends.dispatch.source_lines import Lines, calls_kept, frames_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Recorded
@@ -91,7 +92,8 @@ class Recorder:
     `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
     the `enlarged` ones are smaller in the user's example, with these sizes.  `bounds` are the
     smallest and the largest sizes, where they are declared.  `stays_open` and `small` are those of the
-    decisions.
+    decisions.  With `as_many_pieces` an axis that is split stays dynamic, and has as many pieces as in the example;
+    `splits` is whether one is split.
     """
 
     def __init__(
@@ -102,9 +104,11 @@ class Recorder:
         bounds: Mapping[str, tuple[int, int | None]],
         stays_open: bool = False,
         small: tuple[str, int] | None = None,
+        as_many_pieces: bool = False,
     ) -> None:
         self.enlarged = frozenset(enlarged)
         self.bounds = bounds
+        self.as_many_pieces, self.splits = as_many_pieces, False
         self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
         self.graph = Recording()
         self.modules = modules
@@ -113,6 +117,7 @@ class Recorder:
         self.decisions = Decisions(self.declared, stays_open, small, sizes_below(sizes, bounds), enlarged)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
+        self.scripts = Scripts(self)
         self.log: list[Entry] = []
         self.root: FrameType | None = None
         self.namespaces: list[dict[str, Any]] = []
@@ -481,6 +486,7 @@ class Recorder:
     def answer(self, number: Number, by_python: bool = False) -> bool:
         if self.decisions.provable(number) is None:
             self._note_namespace()
+            self.scripts.refuse_decision()
         return self.decisions.answer(number, self.line(), by_python)
 
     def provable(self, number: Number) -> bool | None:
@@ -514,6 +520,7 @@ class Recorder:
         if isinstance(number.origin, tuple) and number.origin[0] is _UNKNOWN:
             self.emitted(number)
         self._note_namespace()
+        self.scripts.refuse_decision()
         line = self.line()
         text = f"the model takes a number at {line} that the data decides; the file has that of the example"
         self.decisions.require(number, line, text)
@@ -532,6 +539,7 @@ class Recorder:
         """Note that Python takes something that the elements decide."""
         if not tensor.free:
             return
+        self.scripts.refuse_decision()
         self.decisions.of_data.setdefault(
             f"the model takes {what} at {self.line()} that the data decides; the file has that of the example"
         )

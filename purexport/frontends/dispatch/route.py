@@ -27,6 +27,7 @@ from purexport.frontends.core.request import (
     Flat,
     Request,
     flatten,
+    is_same,
     named_axes,
     output_names,
     refuse_output,
@@ -56,7 +57,7 @@ from purexport.torch_patches.eager import compiler_is_loaded, uncompiled
 from purexport.torch_patches.indexing import indices_replaced
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.sizes import sizes_hashed
-from purexport.torch_patches.torch_jit import called_a_trace
+from purexport.torch_patches.torch_jit import called_a_trace, scripts_handed_to
 
 
 def capture_by_dispatch(request: Request) -> Captured:
@@ -74,7 +75,11 @@ def capture_by_dispatch(request: Request) -> Captured:
         found = _first(request, larger, axes, sizes, small)
         if found.recorder.namespaces:
             with suppress(ExportError):
-                found = _captured(request, larger, axes, sizes, small, found.recorder.namespaces)
+                other = _captured(request, larger, axes, sizes, small, found.recorder.namespaces)
+                if _compute_the_same(found, other):
+                    found = other
+                else:
+                    found.recorder.namespaces.clear()
         if request.numbers:
             _hold_numbers(request, larger, axes, sizes, small, found)
         remarks += _of_least_sizes(request, larger, axes, sizes, small, found)
@@ -93,6 +98,10 @@ def capture_by_dispatch(request: Request) -> Captured:
         if loops is not None:
             graph, decisions = loops
             remarks += _loops_of(graph)
+        elif found.recorder.splits:
+            pieces = _in_pieces(request, larger, axes, sizes, small, found.recorder)
+            if pieces is not None and len(pieces.recorder.decisions.specialised()) < len(decisions.specialised()):
+                graph, decisions = pieces.graph, pieces.recorder.decisions
     static = decisions.specialised()
     axes = without(axes, _with_derived(request, [item.axis for item in static]))
     remarks += [*map(str, static), *decisions.remarks()]
@@ -128,6 +137,24 @@ def _hold_numbers(
     plain = dataclasses.replace(request, numbers={})
     other = _captured(plain, with_constants(flat, request.numbers), axes, sizes, small, found.recorder.namespaces)
     refuse_others(request, flat.names, (found.recorder, found.results), (other.recorder, other.results))
+
+
+def _compute_the_same(one: _Captured, other: _Captured) -> bool:
+    """Whether a model that gets symbolic numbers for Python's, whose types it may ask for, does what it does else.
+
+    Other operators may do so too; then the results for the example say it.
+    """
+    if _operators(one.graph) == _operators(other.graph):
+        return True
+    results = [
+        [item.recorder.elements.of(leaf) for leaf in item.results if type(leaf) is Recorded] for item in (one, other)
+    ]
+    return len(results[0]) == len(results[1]) and all(map(is_same, *results))
+
+
+def _operators(graph: AtenGraph) -> list[str]:
+    """The operators that give tensors, in their order."""
+    return [call.target for call in graph.calls if not all(isinstance(item.type, ScalarType) for item in call.outputs)]
 
 
 def _of_least_sizes(
@@ -179,6 +206,21 @@ def _in_loops(
         return None
 
 
+def _in_pieces(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    small: Mapping[str, int],
+    recorder: Recorder,
+) -> _Captured | None:
+    """The same with axes that are split into as many pieces as those of the example, which the file requires."""
+    try:
+        return _captured(request, flat, axes, sizes, small, recorder.namespaces, as_many_pieces=True)
+    except (ExportError, StaticAxesError):
+        return None
+
+
 def _loops_of(graph: AtenGraph) -> list[str]:
     loops = [call for call in graph.calls if call.target == "prim::Scan"]
     return [f"the steps at {call.source} are a Loop of the file, as many as the axis is long" for call in loops]
@@ -200,12 +242,13 @@ def _captured(
     namespaces: Sequence[dict[str, Any]] = (),
     stays_open: bool = False,
     as_small: tuple[str, int] | None = None,
+    as_many_pieces: bool = False,
 ) -> _Captured:
     """One run of the model; in the `namespaces` builtins keep symbolic numbers.
 
     Questions of Python code have the answer for the axis and size `as_small`.
     """
-    recorder = Recorder(_modules(request.model), sizes, small, request.bounds, stays_open, as_small)
+    recorder = Recorder(_modules(request.model), sizes, small, request.bounds, stays_open, as_small, as_many_pieces)
 
     def symbol(label: str) -> Dim:
         root, size = request.derived.get(label, (label, None))
@@ -226,6 +269,7 @@ def _captured(
         torch.no_grad(),
         uncompiled(),
         called_a_trace(),
+        scripts_handed_to(recorder.scripts.run),
         sizes_hashed(hash_of),
         recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
         math_recorded(MATH, OF_TORCH),

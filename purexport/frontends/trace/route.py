@@ -26,6 +26,7 @@ from purexport.frontends.core.request import (
     NumbersHeldError,
     Request,
     flatten,
+    is_same,
     named_axes,
     output_names,
     refuse_output,
@@ -128,7 +129,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             warnings.simplefilter("ignore")
             torch.set_rng_state(random)
             found = record(flat.tensors)
-            if len(found.results) == len(first.results) and all(map(_is_same, found.results, first.results)):
+            if len(found.results) == len(first.results) and all(map(is_same, found.results, first.results)):
                 return found
         return first
 
@@ -287,7 +288,7 @@ def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.RecordedTr
         warnings.simplefilter("ignore")
         torch.set_rng_state(random)
         expected = [leaf for _, leaf in results_in(request.model(*args, **kwargs))]
-    if not all(map(_is_same, recorded.results, expected)):  # after the results come the buffers that were assigned
+    if not all(map(is_same, recorded.results, expected)):  # after the results come the buffers that were assigned
         raise NumbersHeldError(
             request.numbers,
             "the model computes something else where numbers among its arguments are tensors "
@@ -298,15 +299,6 @@ def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.RecordedTr
 
 def _copies(flat: Flat) -> list[torch.Tensor]:
     return [tensor.detach().clone() for tensor in flat.tensors]
-
-
-def _is_same(result: torch.Tensor, expected: Any) -> bool:
-    """Whether a result of tensors is that of Python numbers, up to rounding.  A number has no dtype of torch's."""
-    if not isinstance(expected, torch.Tensor):
-        expected = torch.as_tensor(expected).to(result.dtype)
-    if (result.dtype, result.shape) != (expected.dtype, expected.shape):
-        return False
-    return torch.allclose(result, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def _hold(captured: Captured, found: Found) -> None:

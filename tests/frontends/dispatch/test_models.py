@@ -153,6 +153,23 @@ def signs(x: torch.Tensor) -> torch.Tensor:
     return functional.one_hot((x[0] > 0).long(), 2).sum(0)
 
 
+@script
+def decided(x: torch.Tensor) -> torch.Tensor:
+    return x * 3 if bool(x.sum() > 1) else x
+
+
+@torch.jit.script_if_tracing
+def counted(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(int(x.sum())):
+        x = x * 2
+    return x
+
+
+def told_apart(x: torch.Tensor) -> torch.Tensor:
+    size = float(x.shape[1])
+    return x / size if type(size) is float else x * size
+
+
 LINEAR = nn.Linear(7, 2)
 ZERO = torch.zeros((), dtype=torch.int64)
 BATCH = {"x": {0: "batch"}}
@@ -213,6 +230,7 @@ MODELS = [
     n("counted", lambda x: x * sum(range(x.shape[1])), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("kept", lambda x: x + table(x.shape[1]), 9),
     n("key", lambda x: x * {7: 1, 9: 2}.get(x.shape[1], 5), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
+    n("kind", told_apart, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("sine", lambda x: x * math.sin(x.sum().item()), remarks=("takes a number at .* that the data decides",)),
     n("told", lambda x: x * 2 if torch.jit.is_tracing() or x.shape[1] > 8 else x + x, 9),
     n("permuted", lambda x: x.t().as_strided(x.shape, x.t().stride()[::-1]), 9),
@@ -245,7 +263,10 @@ MODELS = [
         "one-is-no-other", lambda x: x * 2 if x.shape[0] > 1 else 2 * x, ((1, 7),), BATCH, [[(1, 7)], [(5, 7)]],
     ),
     Model("of-one-size", lambda x, y: x * y, ((2, 3), (1, 3)), {"x": {0: "b"}, "y": {0: "b"}}, [[(5, 3), (5, 3)]]),
-    n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=("'n' was declared dynamic, .* fixes it at 7",)),
+    n("as-many-pieces", lambda x: x.split(2, 1)[-1], remarks=()),
+    Model(
+        "two-pieces", lambda x: sum(x.split(x.shape[1] // 2, 1)), ((3, 6),), {"x": {1: "n"}}, [[(3, 8)], [(3, 4)]],
+    ),
     n("halves", lambda x: x.split(x.shape[1] // 2 + 1, 1)[-1], 9),
     Model("two-dtypes", lambda x: functional.huber_loss(x, x.double())),
     # elements
@@ -413,6 +434,10 @@ def test_a_model_without_values() -> None:
 REFUSED = {
     "sparse": (lambda x: x.to_sparse().to_dense(), r"sparse tensor.*at .*test_models.py:\d+"),
     "branches-of-other-sizes": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y[:1], (x,)), "branches"),
+    "script": (lambda x: decided(x) + 1, r"decides in a script .*, at .*test_models.py:\d+"),
+    "script-of-a-trace": (lambda x: counted(x) + 1, r"decides in a script .*, at .*test_models.py:\d+"),
+    "script-with-a-size": (lambda x: scripted(x.t()) + 1, r"decides in a script .*, at .*test_models.py:\d+"),
+    "rows-of-data": (lambda x: sum(x[row] for row in x[0].nonzero()), r"pieces that the data counts.*test_models.py"),
     "broken": (lambda x: x @ x, "does not run on these args"),
     "a-copy-at-other-sizes": (part_written, "may or may not have copied"),
     "strides": (lambda x: x + x[:, 1:].stride(0), r"computes with the strides .* at .*test_models.py:\d+"),
