@@ -130,6 +130,8 @@ def _words(error: Exception) -> str:
 def _compared(name: str, made: Made, result: Result) -> None:
     evaluator = ReferenceEvaluator(result.model)
     outputs = [item.name or "" for item in made.model.graph.output]
+    # what was rounded to a half stays that far off, in whatever type it goes on
+    half = any(value.arrays[0].dtype == np.float16 and not value.exact for value in made.values.values())
     asked = [result.outputs.get(output, output) for output in outputs]
     if not result.outputs and evaluator.output_names != outputs:
         raise Violation(f"{name}: other outputs")
@@ -140,7 +142,7 @@ def _compared(name: str, made: Made, result: Result) -> None:
             raise Violation(f"{name}: the result does not run: {_words(error)}") from error
         for output, mine in zip(outputs, found, strict=True):
             theirs = made.values[output].arrays[at]
-            broken = difference(mine, theirs, result.promise == EXACT and made.exact[output])
+            broken = difference(mine, theirs, result.promise == EXACT and made.exact[output], half)
             if broken:
                 raise Violation(f"{name}: {broken}")
 
@@ -150,8 +152,11 @@ def _feed(feed: Mapping[str, Array], result: Result, inputs: Sequence[str]) -> d
     return {name: array for name, array in found.items() if name in inputs}
 
 
-def difference(mine: Array, theirs: Array, exact: bool) -> str:
-    """How two results differ, or "": to the bit of a zero's sign where they are to be exact."""
+def difference(mine: Array, theirs: Array, exact: bool, half: bool = False) -> str:
+    """How two results differ, or "": to the bit of a zero's sign where they are to be exact.
+
+    `half`: they may come from float16.
+    """
     if mine.dtype != theirs.dtype:
         return f"another type: {mine.dtype} and {theirs.dtype}"
     if mine.shape != theirs.shape:
@@ -161,7 +166,7 @@ def difference(mine: Array, theirs: Array, exact: bool) -> str:
     if exact:
         same = np.array_equal(mine, theirs, equal_nan=True)
         return "" if same and np.array_equal(np.signbit(mine), np.signbit(theirs)) else "other numbers, of exact ones"
-    most = TOLERANCE[str(mine.dtype)]
+    most = TOLERANCE["float16" if half else str(mine.dtype)]
     largest = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=1.0))
     close = np.allclose(mine.astype(np.float64), theirs.astype(np.float64), most, most * largest, equal_nan=True)
     return "" if close else "other numbers"

@@ -67,7 +67,7 @@ class UnreadList(MessageList[M]):
     """A list in which some messages are still frames. Its class becomes `KIND.read_class` when all of it is read."""
 
     __slots__ = ()
-    KIND: ClassVar[Kind]
+    KIND: ClassVar[FieldKind]
 
     def read(self) -> None:
         """Makes messages of all that is bytes; the list is an ordinary one then."""
@@ -134,7 +134,7 @@ for _name in (
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldKind:
     """One repeated field: the two classes of its lists, and the function that makes a message of a frame."""
 
     read_class: type[MessageList[Any]]
@@ -157,7 +157,7 @@ class Unread:
 
     __slots__ = ("_made", "kind", "parts")
 
-    def __init__(self, kind: Kind, parts: tuple[Any, ...]) -> None:
+    def __init__(self, kind: FieldKind, parts: tuple[Any, ...]) -> None:
         self.kind = kind
         self.parts = parts
         self._made: dict[str, MessageList[Any]] = {}
@@ -204,7 +204,7 @@ class Unread:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _unread(kind: Kind, items: Iterable[Any]) -> UnreadList[Any]:
+def _unread(kind: FieldKind, items: Iterable[Any]) -> UnreadList[Any]:
     made = kind.unread_class(items)
     made._lock = RLock()
     return made
@@ -258,4 +258,4 @@ def _together(items: list[Any]) -> Iterator[Any]:
         yield Frames(b"".join(some))
 
 
-__all__ = ["Frames", "Kind", "MessageList", "Unread", "UnreadList", "borders", "each", "stored"]
+__all__ = ["Frames", "FieldKind", "MessageList", "Unread", "UnreadList", "borders", "each", "stored"]

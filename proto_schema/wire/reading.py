@@ -19,7 +19,7 @@ from proto_schema.wire import MAX_LENGTH, VARINT, generate, lists, read_length, 
 from proto_schema.wire.fields import BYTES, MESSAGE, STRING, Field, Message, list_type, message_class
 from proto_schema.wire.generate import FIXED, Lines, MalformedError, indent
 from proto_schema.wire.interpret import Allowance
-from proto_schema.wire.lists import Kind, Unread
+from proto_schema.wire.lists import FieldKind, Unread
 from proto_schema.wire.plain import LEVELS, PADDING, fields_of, lengths, plain
 
 _WINDOW = 1 << 20  # bytes that are looked at together
@@ -27,12 +27,12 @@ _LONGEST_HEADER = 6  # bytes of a tag and a length
 
 
 @cache
-def kind(owner: type[Message], field: Field, shortest: int = lists.SHORTEST) -> Kind:
+def kind(owner: type[Message], field: Field, shortest: int = lists.SHORTEST) -> FieldKind:
     """The kind of a repeated field of messages. Lists of fewer than `shortest` bytes are read as a whole."""
     child = message_class(owner, field)
     unread: Any = list_type(owner, field.name, unread=True)
-    unread.KIND = Kind(list_type(owner, field.name), unread, shortest, partial(reader, child, True))
-    return cast("Kind", unread.KIND)
+    unread.KIND = FieldKind(list_type(owner, field.name), unread, shortest, partial(reader, child, True))
+    return cast("FieldKind", unread.KIND)
 
 
 # ---- readers
@@ -118,7 +118,7 @@ def _read_alike(child: type[Message], read: str, space: dict[str, Any]) -> Lines
 
 
 def begun(
-    kind: Kind,
+    kind: FieldKind,
     field: Field,
     child: type[Message],
     view: Any,

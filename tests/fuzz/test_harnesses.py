@@ -167,7 +167,7 @@ BROKEN = [
     ("differential", BAD, ("proto_schema.wire.codec.decode", accept), "Violation: only ours accepts it"),
     ("differential", NODE, ("proto_schema.wire.codec.decode", accept), "Violation: the two write different bytes"),
     ("codecs", NODE, ("proto_schema.wire.codec.decode", accept), "Violation: FromString, untouched: the generated"),
-    ("codecs", NODE, ("proto_schema.wire.interpret.decode", refuse), "Violation: only generated code (narrow)"),
+    ("codecs", NODE, ("proto_schema.wire.interpret.decode", refuse), "Violation: only generated code (narrow"),
     ("codecs", NODE, ("proto_schema.wire.interpret.encode", lambda _: b""), "Violation: FromString, untouched: the"),
     ("codecs", BAD, ("proto_schema.wire.codec.decode", refuse), "Violation: FromString and the interpreter word"),
     (
@@ -228,7 +228,7 @@ BROKEN = [
     ("inspect", tool(1, 1, 9), (room("locate"), "_part", ignore), "Violation: an unknown part"),
     ("inspect", tool(3), (inspector, "_model", ignore), "Violation: the findings and the decoder give two verdicts"),
     ("inspect", tool(3), (ps, "dumps", ignore), "Violation: findings and encoder disagree"),
-    ("inspect", tool(4), (room("sizes"), "_use", lambda _: "weights in data files"), "Violation: the bytes by use"),
+    ("inspect", tool(4), (room("sizes"), "_use", lambda *_: "weights in data files"), "Violation: the bytes by use"),
     ("inspect", tool(5), (ps.checker, "check_model", emptied), "Violation: the file itself was changed"),
     ("inspect", tool(6, 0, 1), (room("compare"), "_by_key", lambda _: {}), "Violation: two files are said to be"),
     ("inspect", tool(7), (room("orders"), "_record", lambda *_: b""), "Violation: an edit does other than"),

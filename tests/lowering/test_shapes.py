@@ -17,10 +17,6 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("*/__init__.py") if path.pare
 PATHS = [f"{folder.name}/{path.stem}" for folder in FOLDERS for path in sorted(folder.glob("*.py"))]
 
 ALLOWED = {
-    (
-        "older/gather_scatter",
-        "result",
-    ): "NonZero of ones finds them all, and inference follows no content of a computed size",
     ("support/reshaping", "result"): "a -1 stands for the size that may be 0, and inference cannot tell what is left",
     ("tensor/layout", "without"): "an output must declare a shape, and torch removes the axis of one size only",
     ("tensor/padding", "result"): "the two parts of what is rolled are the whole, wherever a computed cut is",
