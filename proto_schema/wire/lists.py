@@ -258,4 +258,4 @@ def _together(items: list[Any]) -> Iterator[Any]:
         yield Frames(b"".join(some))
 
 
-__all__ = ["Frames", "FieldKind", "MessageList", "Unread", "UnreadList", "borders", "each", "stored"]
+__all__ = ["FieldKind", "Frames", "MessageList", "Unread", "UnreadList", "borders", "each", "stored"]
