@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import keyword
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from proto_schema.sizes.atoms import Atom, Part, Product, Quotient, Terms
 from proto_schema.sizes.symbols import Symbol
@@ -97,8 +97,7 @@ def _operand(size: Part) -> str:
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(NamedTuple):
     """What a reader makes: a symbol, and the functions `min` and `max` of sizes; no number lies past `largest`."""
 
     symbol: Callable[[str], Part]
@@ -117,10 +116,10 @@ def read(text: str, names: frozenset[str] | None, by: Arithmetic) -> Part:
         return by.symbol(text)
 
 
-@dataclass(frozen=True)
 class _SizeReader:
-    names: frozenset[str] | None
-    by: Arithmetic
+    def __init__(self, names: frozenset[str] | None, by: Arithmetic) -> None:
+        self.names = names
+        self.by = by
 
     def value(self, tree: ast.AST, depth: int) -> Part:
         """Raises ValueError for what is no expression of sizes."""

@@ -7,7 +7,7 @@ import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import torch
@@ -116,6 +116,14 @@ def test_every_torch_that_is_allowed_has_it(patch: TorchPatch) -> None:
     assert patch.reason and patch.replaced
 
 
+def _is_context(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.ClassDef]:
+    if isinstance(node, ast.ClassDef):
+        return any(isinstance(item, ast.FunctionDef) and item.name == "__enter__" for item in node.body)
+    return isinstance(node, ast.FunctionDef) and any(
+        ast.unparse(item) == "contextmanager" for item in node.decorator_list
+    )
+
+
 @pytest.mark.full
 def test_the_table_names_every_context_once() -> None:
     """What the folder offers as a context manager is in the table, and nothing twice."""
@@ -123,8 +131,7 @@ def test_the_table_names_every_context_once() -> None:
         node.name
         for path in sorted((ROOT / FOLDER).glob("*.py"))
         for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef)
-        and any(ast.unparse(item) == "contextmanager" for item in node.decorator_list)
+        if _is_context(node)
     ]
     assert sorted(patch.name for patch in PATCHES) == sorted(offered)
 
