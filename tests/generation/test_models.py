@@ -177,14 +177,18 @@ def test_other_models(name: str, inputs: Callable[[], dict[str, Any]], tmp_path:
 
 @pytest.mark.parametrize("name", test_language_model.NAMES)
 def test_two_graphs_of_fixed_shapes(name: str, tmp_path: Path) -> None:
-    """Prompts of less than a piece, of one, and of more; the weights are in one file, and no size has a name."""
+    """Prompts of less than a piece, of one, and of more; the weights are in one file, and sizes are numbers.
+
+    All but those that data decides: the experts of GPT-OSS take the tokens that chose them.
+    """
     model = test_language_model.made(name)
     report = purexport.language_model(model, tmp_path, cache="static", max_length=32, prompt_length=4, verify=True)
     assert report.difference is not None
     assert report.files[:3] == ["prefill.onnx", "step.onnx", "model.onnx.data"]
     for file, tokens in (("prefill.onnx", 4), ("step.onnx", 1)):
         graph = ps.load(tmp_path / file).graph
-        for item in (*graph.input, *graph.output, *graph.value_info):
+        inside = graph.value_info if name != "GptOssForCausalLM" else ()
+        for item in (*graph.input, *graph.output, *inside):
             assert all(dim.dim_value is not None for dim in item.type.tensor_type.shape.dim), item.name
         assert graph.input[0].type.tensor_type.shape.dim[1].dim_value == tokens
     state = sum(item.nbytes for item in model.state_dict().values())
