@@ -16,13 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from operator import index
 from threading import RLock
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from proto_schema.wire.collection import paused_collection
 from proto_schema.wire.records import dataclass
-
-if TYPE_CHECKING:
-    pass
 
 M = TypeVar("M")
 _MANY = 1 << 10  # messages: Python's collector rests while so many are made
