@@ -174,7 +174,7 @@ def rows(faults: list[Fault], apart: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("verb", "fault", "calls"), rows(FAULTS, 5))
+@pytest.mark.parametrize(("verb", "fault", "calls"), rows(FAULTS, 9))
 def test_calls(verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: Path) -> None:
     walking = Walking(verb, quick_folder)
     for at in range(calls[0], MOST_CALLS, calls[1]):
@@ -190,7 +190,7 @@ def test_calls(verb: Verb, fault: Fault, calls: tuple[int, int], quick_folder: P
 
 
 # with the default action, as where these functions are called from a program; every second verb has the other signal
-SIGNALLED = [row for row in rows(SIGNALS, 9) if SIGNALS[VERBS.index(row.values[0]) % 2] == row.values[1]]
+SIGNALLED = [row for row in rows(SIGNALS, 15) if SIGNALS[VERBS.index(row.values[0]) % 2] == row.values[1]]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

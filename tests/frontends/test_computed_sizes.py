@@ -302,7 +302,7 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("opset", [11, pytest.param(18, marks=pytest.mark.full)])
 @pytest.mark.parametrize("route", CAPTURES)
 @pytest.mark.parametrize("name", PIECES)
 def test_pieces(name: str, route: str, opset: int) -> None:

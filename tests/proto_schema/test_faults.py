@@ -170,7 +170,7 @@ ROWS = [  # where a copy needs the data, a few kinds show what there is to see
     for place, walk in enumerate(WALKS)
     for number, fault in enumerate(FAULTS)
     for is_rare in [walk.copied and fault.kind not in ("killed", "power")]
-    for calls, suffix, marks in [(sampled(place + number, 5), "", ()), (EVERY, "-every call", pytest.mark.full)]
+    for calls, suffix, marks in [(sampled(place + number, 9), "", ()), (EVERY, "-every call", pytest.mark.full)]
 ]
 
 

@@ -157,7 +157,7 @@ def test_bits_of_matmulnbits(number: int) -> None:
         assert found == list(theirs[: len(found)])
 
 
-@pytest.mark.parametrize("number", dealt(range(50), 10))
+@pytest.mark.parametrize("number", dealt(range(50), 25))
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_bits_of_the_quantizer_of_qdq(number: int, kind: str) -> None:
     """ONNX Runtime's for a channel at a time, with its settings for weights of that type."""

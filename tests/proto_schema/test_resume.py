@@ -162,7 +162,7 @@ CALLS = [
     for number, fault in enumerate([Fault("error", 28), Fault("killed"), Fault("torn"), Fault("power")])
     for place, kind in enumerate([in_memory, mixed])
     for calls, suffix, marks in [
-        ((1 + (number + place) % 5, 5), "", ()),
+        ((1 + (number + place) % 9, 9), "", ()),
         (EVERY, "-every call", pytest.mark.full),
     ]
 ]

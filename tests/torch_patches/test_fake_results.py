@@ -195,7 +195,7 @@ def small_sizes() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("row", "name"),
-    dealt([pytest.param(row, name, id=f"{row.name}-{name}", marks=_tier(row, name)) for row, name in CASES], 2),
+    dealt([pytest.param(row, name, id=f"{row.name}-{name}", marks=_tier(row, name)) for row, name in CASES], 4),
 )
 def test_a_row_is_what_torch_finds(row: Row, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows answer where they should, nothing is assumed then, and the result is torch's."""
