@@ -536,6 +536,8 @@ def branch(g: Builder) -> Any:
     second = bodies[1].pick([first.dtype], first.rank) if first else None
     if first is None or second is None:
         return None
+    if g.depth and not _like(first, second):
+        return None  # the next turn of a loop around it may choose the other, and what a loop carries keeps its sizes
     graphs = [_closed(body, [value], [], g) for body, value in zip(bodies, (first, second), strict=True)]
     exact = all(value.exact for body in bodies for value in body.visible())
     return g.add("If", [chosen], rough=not exact, then_branch=graphs[0], else_branch=graphs[1])
