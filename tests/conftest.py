@@ -12,6 +12,7 @@ nothing is said; `pytest -m sweep tests/lowering/test_rules_have_rows.py` asks f
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -49,6 +50,39 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
+
+
+class Logged(logging.Handler):
+    """The messages of both packages while a test runs.
+
+    pytest's own plugin for that is off: around each part of a test it visits every logger, of which torch has hundreds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.messages)
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What both packages log at the level of INFO and above."""
+    handler = Logged()
+    loggers = [logging.getLogger(name) for name in ("purexport", "proto_schema")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    yield handler
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@
 A row is captured once a route, and written at every opset of the plan.  By default the first row of an
 operator, by the first word of its name, runs at the lowest opset, the default one and the newest by trace (or the row's
 first route), and the others at one of the first two in turn; a row that no lower opset can say is refused just below.
-The first row of every third operator runs by one of the other routes in turn, too, at the default opset: a capture by
+The first row of every sixth operator runs by one of the other routes in turn, too, at the default opset: a capture by
 torch.export takes ten times as long as a trace.  Rows of `REACHING` run by all routes.
 `pytest -m full` adds these routes for the other rows, and a sample of the opsets on every route, another for each row;
 `pytest -m sweep` takes all, and those that only onnx's own evaluator knows.
@@ -45,7 +45,7 @@ from tests.tiers import Asked
 
 Plan = Mapping[str, Sequence[int]]  # opsets by route, the route first whose files the others are compared with
 
-OTHERS_EVERY = 3  # of so many operators the first row of one runs by another route by default
+OTHERS_EVERY = 6  # of so many operators the first row of one runs by another route by default
 SAMPLED = 2  # opsets of programs and scripts in the full tier
 # rows that reach a rule by a route that is neither a trace nor the one in turn
 REACHING = frozenset(

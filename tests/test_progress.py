@@ -23,6 +23,7 @@ from purexport import progress
 from purexport.cli.main import main
 from purexport.progress import Pace, Progress, bar, duration
 from purexport.progress.bar import Line
+from tests.conftest import Logged
 
 LINEAR = torch.nn.Linear(512, 512)
 
@@ -94,15 +95,12 @@ def test_only_those_who_take_bytes_hear_of_them(tell: Any, takes: bool, monkeypa
     assert (Progress(tell).bytes is not None) == takes
 
 
-def test_the_log_has_a_line_every_few_seconds(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.INFO, "purexport")
+def test_the_log_has_a_line_every_few_seconds(logged: Logged) -> None:
     log = progress.Log(Clock(1.0))
     log("save", 6, 6)
     for done in range(10):
         log("save", 6, 6, done=done * 10**6, total=10**7)
-    texts = [record.getMessage() for record in caplog.records]
+    texts = logged.messages
     assert texts[0] == "export: save (6/6)" and 2 <= len(texts) <= 3
     assert all("MB of 10 MB" in text and "left" in text for text in texts[1:])
 

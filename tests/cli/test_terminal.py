@@ -97,6 +97,7 @@ def bare(text: str) -> str:
 VERBS = [("show",), ("stat",), ("inspect",), ("check", "--parsers")]
 
 
+@pytest.mark.full
 def test_a_pipe_gets_the_same_with_and_without_rich(file: Path) -> None:
     argvs = [(*verb, file) for verb in VERBS]
     texts = in_pipe(*argvs)
@@ -152,6 +153,7 @@ def test_a_terminal_with_rich(file: Path) -> None:
         assert " ".join(bleak.split()) == flat  # columns without colours
 
 
+@pytest.mark.full
 @needs_rich
 def test_a_terminal_that_can_do_nothing_gets_what_a_pipe_gets(file: Path) -> None:
     assert on_terminal(("show", file), TERM="dumb") == in_pipe(("show", file))

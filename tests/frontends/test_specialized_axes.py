@@ -295,7 +295,7 @@ class Hollow(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", dealt([pytest.param(name, id=name, marks=SLOW.get(name, ())) for name in CASES], 2))
+@pytest.mark.parametrize("name", dealt([pytest.param(name, id=name, marks=SLOW.get(name, ())) for name in CASES], 4))
 def test_held_without_values(name: str) -> None:
     """What is said of sizes does not depend on whether the weights have values, but for `said`."""
     case = CASES[name]

@@ -372,6 +372,7 @@ def test_colors_and_shapes_are_explained(opened: Opened) -> None:
     assert any(found)
 
 
+@pytest.mark.full
 @needs_browser
 def test_search_click_and_see_the_bytes(opened: Opened) -> None:
     window = opened(SAMPLE_BYTES)

@@ -17,6 +17,7 @@ from proto_schema.derived.transposed import TransposedPayload, permuted
 from proto_schema.external.payload import LazyPayload, MemoryPayload
 from proto_schema.quantization import Scheme, dequantized, planned, quantize
 from proto_schema.quantization.arranged import arranged
+from tests.tiers import dealt
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="QMoE is of ONNX Runtime")
 
@@ -122,7 +123,7 @@ LAYERS: dict[str, Made] = {
 ROWS = [(layer, kind) for layer in LAYERS for kind in (SCHEMES if layer == "usual" else ("int4", "uint4", "int8"))]
 
 
-@pytest.mark.parametrize(("layer", "kind"), ROWS)
+@pytest.mark.parametrize(("layer", "kind"), dealt(ROWS, 3))
 def test_codes_mean_numbers(layer: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel rounds nothing by itself; the environment tells it so for blocks of 8 bits."""
     monkeypatch.setenv("ORT_QMOE_CPU_QNBIT_GEMM", "fp32")

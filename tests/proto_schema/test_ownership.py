@@ -6,7 +6,6 @@ step names the file, says what to do, and touches nothing at all. `decoys.py` an
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import signal
@@ -28,6 +27,7 @@ from proto_schema.files.naming import temporary_name
 from proto_schema.files.saveplan import SavePlan
 from proto_schema.numpy_helper import to_array
 from purexport.inspect import Edits, canonicalize, edit
+from tests.conftest import Logged
 from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
 from tests.proto_schema.stress import EXTERNAL, held_by, model
 
@@ -314,13 +314,12 @@ def test_what_is_refused(row: Row, folder: Path) -> None:
         assert watched.changes() == [] and watched.left() == []
 
 
-def test_what_stays_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_stays_is_named(tmp_path: Path, logged: Logged) -> None:
     """Data that the replaced model refers to, and that a save does not remove, is named in a message."""
     put("notes.bin")(tmp_path)
     put("m.onnx", naming("notes.bin"))(tmp_path)
-    with caplog.at_level(logging.INFO, "proto_schema"):
-        save(2, **INLINE)(tmp_path)
-    assert "notes.bin" in caplog.text
+    save(2, **INLINE)(tmp_path)
+    assert "notes.bin" in logged.text
 
 
 def test_a_foreign_partial_file(tmp_path: Path) -> None:
@@ -453,15 +452,15 @@ def waiting(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_lock_is_waited_for_with_a_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lock_is_waited_for_with_a_message(tmp_path: Path, logged: Logged) -> None:
     """A save that finds another one at work says so, and goes on after it; a thread as a process."""
-    with caplog.at_level(logging.INFO, "proto_schema"), at_work(tmp_path) as go_on:
+    with at_work(tmp_path) as go_on:
         process = waiting(tmp_path)
         thread = threading.Thread(target=save(4, **EXTERNAL), args=(tmp_path,))
         thread.start()
         thread.join(0.3)
         assert thread.is_alive() and process.poll() is None and not (tmp_path / "m.onnx").exists()
-        assert "m.onnx" in caplog.text
+        assert "m.onnx" in logged.text
         go_on.set()
         thread.join(20)
         assert process.wait(20) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.files import resume
 from proto_schema.numpy_helper import from_array
+from tests.conftest import Logged
 from tests.proto_schema.decoys import used_by
 from tests.proto_schema.faults import WRITES, Disk, Fault
 
@@ -355,7 +355,7 @@ def test_a_forged_journal_is_not_believed(folder: Path, expected: dict[str, byte
 
 
 def test_the_damage_behind_what_holds(
-    folder: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    folder: Path, expected: dict[str, bytes], logged: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies before the first damaged range is kept."""
     done = stop_at_half(folder, in_memory)
@@ -364,10 +364,9 @@ def test_the_damage_behind_what_holds(
     data[done - 1] ^= 1
     path.write_bytes(data)
     counted = Counted(monkeypatch)
-    with caplog.at_level(logging.INFO, "proto_schema"):
-        save(folder, in_memory)
+    save(folder, in_memory)
     assert files(folder)["m.onnx.data"] == expected["m.onnx.data"]
-    assert "are not those that are to be written" in caplog.text and "going on at" in caplog.text
+    assert "are not those that are to be written" in logged.text and "going on at" in logged.text
     assert counted.written < len(expected["m.onnx.data"]) - BLOCK + 4096  # the model and the journal
 
 

@@ -345,7 +345,7 @@ def test_the_watch_sees_an_open_file(folder: Path) -> None:
     assert complaint.startswith("events") or not sys.platform.startswith("linux")
 
 
-@pytest.mark.parametrize("trick", dealt(TRICKS, 2, [f"{row.published} {row.what}" for row in TRICKS]))
+@pytest.mark.parametrize("trick", dealt(TRICKS, 4, [f"{row.published} {row.what}" for row in TRICKS]))
 def test_trick(trick: Trick, folder: Path, tmp_path: Path) -> None:
     found = trick.build(folder)
     path = folder / "m.onnx"

@@ -308,7 +308,9 @@ LAID_OUT = [
 ]
 
 
-@pytest.mark.parametrize(("held", "wanted", "layout"), LAID_OUT, ids=lambda value: str(value).removeprefix("torch."))
+@pytest.mark.parametrize(
+    ("held", "wanted", "layout"), dealt(LAID_OUT, 2), ids=lambda value: str(value).removeprefix("torch.")
+)
 def test_weights_that_no_rule_sees(held: torch.dtype, wanted: torch.dtype, layout: str, tmp_path: Path) -> None:
     loaded, built = Built(lambda: Wide(wanted), ()).real(), Built(lambda: Wide(wanted), WIDE.args)
     state = {name: tensor.to(held) for name, tensor in built.state(loaded).items()}
