@@ -16,7 +16,7 @@ from proto_schema.sizes import Dim, Size
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import shape_function_of
-from purexport.frontends.dispatch import shapes
+from purexport.frontends.dispatch import metas, shapes
 from purexport.frontends.dispatch.arguments import leaves, mapped, numbers_in, tensors_in
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.operators import Operator
@@ -54,7 +54,7 @@ def _shares(operator: Operator, found: Sequence[Any], operands: Sequence[torch.T
     if operator.changes_layout:
         return True
     storages = {item.untyped_storage()._cdata for item in operands}
-    return any(item.untyped_storage()._cdata in storages for item in found if item is not None)
+    return any(item.untyped_storage()._cdata in storages for item in found if isinstance(item, torch.Tensor))
 
 
 class Layouts:
@@ -64,6 +64,7 @@ class Layouts:
         self.owner = owner
         self._layouts: dict[Any, Layout] = {}
         self._metas: dict[Any, torch.Tensor] = {}
+        self._rows = metas.RowsInside(owner.operator)
 
     def meta(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An example without data."""
@@ -112,7 +113,7 @@ class Layouts:
         if self._is_by_kernel(operator, args, kwargs):
             return self._by_data(operator, args, kwargs)
         try:
-            found = self._by_torch(operator, args, kwargs, example)
+            found, shares = self._found(operator, args, kwargs, example)
         except (ExportError, UnfollowedError):
             raise
         except Exception as error:
@@ -135,16 +136,10 @@ class Layouts:
                 None if item is None else self.layout(item, sizes)
                 for item, sizes in zip(several, sizes_of, strict=True)
             ])  # fmt: skip
-            return Recipe(_shaped(found, made), _shares(operator, several, self._operand_metas(args, kwargs)))
+            return Recipe(_shaped(found, made), shares)
         if found is None or (isinstance(found, (list, tuple)) and not found):
             return Recipe(found)
         return Recipe(found, plain=True, keeps=not symbolic)
-
-    def _operand_metas(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        return [
-            item.layout_.meta if type(item) is Recorded else self.owner.owned(item).layout.meta
-            for item in tensors_in(args, kwargs)
-        ]
 
     def _is_by_kernel(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether only the kernel says what the results are like."""
@@ -160,26 +155,32 @@ class Layouts:
         found: Layout = item.layout_ if type(item) is Recorded else self.owner.owned(item).layout
         return found
 
-    def _by_torch(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any) -> Any:
-        """What torch's meta function gives."""
+    def _found(
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any
+    ) -> tuple[Any, bool]:
+        """What rows give, or else torch's meta function; and whether it has memory of an operand."""
         with below():
-            metas = mapped(example, args)
+            given = [_META if isinstance(item, torch.device) else item for item in mapped(example, args)]
             named = {name: _META if name == "device" else mapped(example, item) for name, item in kwargs.items()}
-        metas = [_META if isinstance(item, torch.device) else item for item in metas]
-        if operator.kernel is not operator.overload and not tensors_in(args, kwargs):
+            try:
+                form = metas.form_of(operator, operator.bound(given, named))
+                found = metas.made(form, self.meta)
+                fresh = not isinstance(form, torch.Tensor)
+            except shapes.UnfitError:
+                found, fresh = self._by_torch(operator, given, named), False
+        return found, not fresh and _shares(operator, list(leaves([found], {})), tensors_in(given, named))
+
+    def _by_torch(self, operator: Operator, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What torch's meta function gives."""
+        if operator.kernel is not operator.overload and not tensors_in(given, named):
             # torch finds no kernel for an operator of our own that makes a tensor of numbers alone
             shape = shape_function_of(operator.target)
-            bound = {**operator.bound(metas, named), "device": _META}
-            with below():
-                return shape(**bound) if shape is not None else None
+            return shape(**{**operator.bound(list(given), dict(named)), "device": _META}) if shape is not None else None
         if operator.target.startswith(_BY_FACT):
             shape = shape_function_of(operator.target)
-            with below():
-                return shape(**operator.bound(metas, named)) if shape is not None else None
-        with below():
-            if operator.target == "aten::batch_norm" and _is_as_usual(metas):
-                return torch.empty_like(metas[0])
-            return operator.overload(*metas, **named)
+            return shape(**operator.bound(list(given), dict(named))) if shape is not None else None
+        with self._rows:
+            return operator.overload(*given, **named)
 
     def _sizes(
         self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], found: Sequence[Any]
@@ -328,7 +329,7 @@ class Layouts:
 
         try:
             with below():
-                found = self._by_torch(operator, args, kwargs, example)
+                found, _ = self._found(operator, args, kwargs, example)
         except Exception:
             return None
         return list(leaves([found], {})) if isinstance(found, (torch.Tensor, list, tuple)) else None
@@ -359,18 +360,6 @@ class Layouts:
         operands = self.owner.elements.reals(tensors)
         shares = _shares(operator, several, operands)
         return Recipe(_shaped(found, iter(made)), shares, keeps=False, elements=several)
-
-
-def _is_as_usual(args: Sequence[Any]) -> bool:
-    """Whether the result of a batch norm is like its input.
-
-    torch's meta function says it in Python, in milliseconds; it is asked where something may not fit.
-    """
-    x, *channels = args[:5]
-    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-    return x.dim() > 1 and all(
-        item is None or (tuple(item.shape) == (x.shape[1],) and item.dtype == x.dtype) for item in channels
-    ) and any(x.is_contiguous(memory_format=form) for form in formats)  # fmt: skip
 
 
 def _shaped(like: Any, items: Iterator[Any]) -> Any:

@@ -274,6 +274,7 @@ ROWS: dict[str, Callable[..., Any]] = {
         ("aten::dropout", "aten::dropout_", "aten::rms_norm", "aten::instance_norm", "aten::softmax.int"), _same
     ),
     **dict.fromkeys(("aten::quantize_per_tensor", "aten::quantize_per_channel", "aten::int_repr"), _same),
+    **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), _same),
     **dict.fromkeys(("aten::tril", "aten::triu", "aten::roll", "aten::flip", "aten::masked_fill.Scalar"), _same),
 }
 """By name with the overload."""

@@ -1,0 +1,446 @@
+"""What torch's kernels give, by rows: sizes, dtype and strides of the results of the calls that models make most.
+
+torch's own functions for this are Python, of which the first call loads seconds of code, and each takes its time.  A
+row is taken only where it knows that the kernel takes the operands; all else goes to torch.  Sizes are the rows of
+`shapes`, and views are torch's own, which are C++.  Composite operators fall apart on examples without data, inside of
+`RowsInside`, so that rows answer what they consist of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from purexport.frontends.core.shape_functions import UnfitError
+from purexport.frontends.dispatch import shapes, strides
+from purexport.frontends.dispatch.arguments import mapped
+from purexport.frontends.dispatch.operators import Operator
+
+Bound = Mapping[str, Any]
+
+
+class Form(NamedTuple):
+    """A new tensor: all but its elements."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+Row = Callable[[Operator, Bound], Any]
+
+
+def form_of(operator: Operator, bound: Bound) -> Any:
+    """The form of what a call gives, a tuple of forms, or an operand that is returned itself.
+
+    Raises UnfitError where no row knows it.
+    """
+    row = ROWS.get(operator.target)
+    if row is None:
+        row = ROWS.get(_pure(operator)) if operator.same == (0,) and not operator.changes_layout else None
+        if row is None:
+            raise UnfitError(operator.target)
+    try:
+        found = row(operator, bound)
+    except (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, KeyError, RuntimeError) as error:
+        raise UnfitError(str(error)) from None
+    return _written(found, bound) if operator.same == (0,) else found
+
+
+def _pure(operator: Operator) -> str:
+    """The name of the operator that computes what this one writes."""
+    name, dot, overload = operator.target.partition(".")
+    return f"{name.removesuffix('_')}{dot}{overload}"
+
+
+def _written(form: Form | torch.Tensor, bound: Bound) -> torch.Tensor:
+    """What a call returns that writes to its first operand."""
+    x: torch.Tensor = next(iter(bound.values()))
+    if form is not x:
+        assert isinstance(form, Form)
+        _require(form.sizes == x.shape and torch.can_cast(form.dtype, x.dtype))
+    return x
+
+
+class RowsInside(TorchDispatchMode):
+    """Inside, rows answer calls on examples without data, as far as there are some; `operator_of` knows overloads."""
+
+    def __init__(self, operator_of: Callable[[Any], Operator]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operator_of = operator_of
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False, since torch loads its compiler to turn it off."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        operator = self.operator_of(func)
+        bound = operator.bound(list(args), kwargs)
+        tensors = _tensors(bound)
+        if tensors and all(item.is_meta for item in tensors) and kwargs.get("device") in (None, _META):
+            try:
+                return made(form_of(operator, bound), _new)
+            except UnfitError:
+                pass
+        return func(*args, **kwargs)
+
+
+_META = torch.device("meta")
+
+
+def made(found: Any, new: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]) -> Any:
+    """Tensors for forms, each of which `new` makes."""
+    if type(found) is Form:
+        return new(*found)
+    return type(found)(made(item, new) for item in found) if type(found) in (list, tuple) else found
+
+
+def _new(shape: tuple[int, ...], lie: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, lie, dtype=dtype, device=_META)
+
+
+def _require(holds: Any) -> None:
+    if not holds:
+        raise UnfitError("operands of another kind")
+
+
+def _tensors(bound: Bound) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for item in bound.values():
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif type(item) in (list, tuple):
+            found += [one for one in item if isinstance(one, torch.Tensor)]
+    return found
+
+
+def _sizes(operator: Operator, bound: Bound) -> Any:
+    """The sizes of the results, of which the rows are those of expressions."""
+    row = shapes.row_of(operator.target, operator.overload)
+    _require(row is not None)
+    assert row is not None
+    return row(*(mapped(_shape, item) for item in bound.values()))
+
+
+def _shape(item: Any) -> Any:
+    return tuple(item.shape) if isinstance(item, torch.Tensor) else item
+
+
+# Dtypes ---------------------------------------------------------------------------------------------------------------
+
+_KINDS = {bool: torch.bool, int: torch.int64}
+
+
+def _promoted(operands: Sequence[Any]) -> torch.dtype:
+    """torch's `result_type` of tensors and numbers: those with axes decide, then those without, then numbers."""
+    first = operands[0]
+    if all(isinstance(item, torch.Tensor) and item.dtype == first.dtype for item in operands):
+        return first.dtype  # type: ignore[no-any-return]
+    ranks: list[torch.dtype | None] = [None, None, None]
+    for item in operands:
+        tensor = isinstance(item, torch.Tensor)
+        rank = 2 if not tensor else 1 if item.dim() == 0 else 0
+        dtype = item.dtype if tensor else _of_number(item)
+        before = ranks[rank]
+        ranks[rank] = dtype if before is None else torch.promote_types(before, dtype)
+    found = ranks[2]
+    for higher in ranks[1::-1]:
+        found = found if higher is None else higher if found is None else _combined(higher, found)
+    assert found is not None
+    return found
+
+
+def _combined(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
+    """The dtype of operands, of which some decide unless the others are of a wider kind."""
+    if higher.is_complex:
+        return higher
+    if higher.is_floating_point:
+        return higher.to_complex() if lower.is_complex else higher
+    if higher == torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def _of_number(item: Any) -> torch.dtype:
+    default = torch.get_default_dtype()
+    return default.to_complex() if isinstance(item, complex) else _KINDS.get(type(item), default)
+
+
+def _letter(dtype: torch.dtype) -> str:
+    return "c" if dtype.is_complex else "f" if dtype.is_floating_point else "b" if dtype == torch.bool else "i"
+
+
+def _one_dtype(tensors: Sequence[torch.Tensor], letters: str = "f") -> torch.dtype:
+    """The dtype of all, which is one of these kinds."""
+    dtype = tensors[0].dtype
+    _require(_letter(dtype) in letters and all(item.dtype == dtype for item in tensors))
+    return dtype
+
+
+# Elementwise ----------------------------------------------------------------------------------------------------------
+
+_OPERANDS = frozenset(["self", "other", "exponent", "min", "max", "input", "tensor1", "tensor2", "weight", "end"])
+
+
+def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool = False) -> Row:
+    """A kernel of torch's TensorIterator, for operands whose common dtype is of these kinds.
+
+    The result has the dtype `result`, else the common one; with `floats` integers become floats before.
+    """
+
+    def row(operator: Operator, bound: Bound) -> Form:
+        tensors = [item for item in bound.values() if isinstance(item, torch.Tensor)]
+        operands = [
+            item
+            for name, item in bound.items()
+            if isinstance(item, torch.Tensor)
+            or (name in _OPERANDS and isinstance(item, (bool, int, float, complex)))
+        ]
+        common = _promoted(operands)
+        _require(_letter(common) in letters)
+        if floats and not (common.is_floating_point or common.is_complex):
+            common = torch.get_default_dtype()
+        shape = shapes.broadcast(*(tuple(item.shape) for item in tensors))
+        return Form(shape, strides.iterated(tensors, shape, common), result or common)
+
+    return row
+
+
+def _where(operator: Operator, bound: Bound) -> Form:
+    condition, *others = bound.values()
+    _require(condition.dtype == torch.bool)
+    common = _promoted(others)
+    tensors = [item for item in others if isinstance(item, torch.Tensor)]
+    given = [condition, *(item for item in tensors)]
+    shape = shapes.broadcast(*(tuple(item.shape) for item in given))
+    mask = torch.empty_strided(condition.shape, condition.stride(), dtype=common, device="meta")
+    return Form(shape, strides.iterated([mask, *tensors], shape, common), common)
+
+
+def _divided(operator: Operator, bound: Bound) -> Form:
+    """A quotient, of floats unless it is rounded."""
+    return _elementwise("bifc" if bound["rounding_mode"] is None else "if", floats=bound["rounding_mode"] is None)(
+        operator, bound
+    )
+
+
+_ELEMENTWISE: list[tuple[Row, str]] = [
+    (_elementwise("bifc"), "add.Tensor add.Scalar mul.Tensor mul.Scalar"),
+    (_elementwise("ifc"), "sub.Tensor sub.Scalar rsub.Scalar neg square pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar"),
+    (_elementwise("if"), "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar"),
+    (_elementwise("if"), "abs ceil floor round trunc relu clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor"),
+    (_elementwise("bif"), "sign maximum minimum fmin fmax max.other min.other"),
+    (_elementwise("bi"), "bitwise_not bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor"),
+    (_elementwise("bi"), "bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __or__.Tensor __xor__.Tensor"),
+    (_elementwise("bi"), "__and__.Scalar __or__.Scalar __xor__.Scalar"),
+    (_elementwise("bifc", floats=True), "div.Tensor div.Scalar true_divide.Tensor true_divide.Scalar sigmoid reciprocal"),
+    (_elementwise("bifc", floats=True), "exp expm1 log log10 log1p log2 sqrt rsqrt sin cos tan sinh cosh tanh"),
+    (_elementwise("bifc", floats=True), "asin acos atan asinh acosh atanh"),
+    (_elementwise("bif", floats=True), "exp2 erf erfc erfinv lgamma digamma logit sinc atan2 xlogy.Tensor"),
+    (_elementwise("f"), "gelu silu elu leaky_relu hardtanh hardswish hardsigmoid softplus mish celu selu relu6"),
+    (_elementwise("f"), "threshold softshrink hardshrink lerp.Tensor lerp.Scalar addcmul addcdiv"),
+    (_elementwise("bifc", torch.bool), "eq.Tensor eq.Scalar ne.Tensor ne.Scalar logical_not logical_and logical_or"),
+    (_elementwise("bifc", torch.bool), "logical_xor isnan isinf isfinite"),
+    (_elementwise("bif", torch.bool), "lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar"),
+    (_divided, "div.Tensor_mode div.Scalar_mode"),
+    (_where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
+]
+
+
+# Others ---------------------------------------------------------------------------------------------------------------
+
+
+def _packed(letters: str = "f", *others: str) -> Row:
+    """A contiguous result of the operands' dtype.
+
+    `others` are operands that have dtypes of their own.
+    """
+
+    def row(operator: Operator, bound: Bound) -> Form:
+        tensors = _tensors({name: item for name, item in bound.items() if name not in others})
+        shape = _sizes(operator, bound)
+        return Form(shape, strides.contiguous(shape), _one_dtype(tensors, letters))
+
+    return row
+
+
+def _along_axis(operator: Operator, bound: Bound) -> Form:
+    """A softmax or the like, which may give another dtype."""
+    x = bound["self"]
+    shape = _sizes(operator, bound)
+    dtype = bound.get("dtype") or x.dtype
+    _require(_letter(dtype) == "f" and not bound.get("half_to_float"))
+    return Form(shape, strides.contiguous(shape), dtype)
+
+
+def _embedded(operator: Operator, bound: Bound) -> Form:
+    weight, indices = bound["weight"], bound["indices"]
+    _require(weight.dim() == 2 and indices.dtype in (torch.int64, torch.int32))
+    shape = _sizes(operator, bound)
+    return Form(shape, strides.contiguous(shape), weight.dtype)
+
+
+def _convolved(operator: Operator, bound: Bound) -> Form:
+    """Channels are the innermost axis if they seem to be in the input or in the weight."""
+    tensors = _tensors(bound)
+    x, weight = tensors[:2]
+    dtype = _one_dtype(tensors)
+    shape = _sizes(operator, bound)
+    last = x.dim() == weight.dim() and any(map(strides.seems_channels_last, (x, weight)))
+    return Form(shape, strides.channels_last(shape) if last else strides.contiguous(shape), dtype)
+
+
+def _pooled(operator: Operator, bound: Bound) -> Any:
+    """A pooling or an interpolation keeps the format of its input."""
+    x = next(iter(bound.values()))
+    found = _sizes(operator, bound)
+    _require(_letter(x.dtype) == "f")
+    shape, *_ = found if isinstance(found, list) else [found]
+    form = Form(shape, strides.suggested(x, shape), x.dtype)
+    return (form, form._replace(dtype=torch.int64)) if isinstance(found, list) else form
+
+
+def _batch_norm(operator: Operator, bound: Bound) -> Any:
+    x, *channels = _tensors(bound)
+    _one_dtype([x, *channels])
+    _require(x.dim() > 1 and all(tuple(item.shape) == (x.shape[1],) for item in channels))
+    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    _require(any(x.is_contiguous(memory_format=form) for form in formats))
+    return Form(tuple(x.shape), tuple(x.stride()), x.dtype)
+
+
+def _layer_norm(operator: Operator, bound: Bound) -> Form:
+    tensors = _tensors(bound)
+    shape = _sizes(operator, bound)
+    return Form(shape, strides.contiguous(shape), _one_dtype(tensors))
+
+
+def _recurrent(operator: Operator, bound: Bound) -> Any:
+    """An LSTM or the like: all steps, and the last states."""
+    batch_first = bound["batch_first"]
+    x, hidden = bound["input"], bound["hx"]
+    states = [hidden] if isinstance(hidden, torch.Tensor) else list(hidden)
+    dtype = _one_dtype([*_tensors(bound)])
+    _require(x.dim() == 3)
+    width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
+    sizes = (*x.shape[:-1], width)
+    first, second, last = strides.contiguous((sizes[1], sizes[0], width) if batch_first else sizes)
+    steps = Form(sizes, (second, first, last) if batch_first else (first, second, last), dtype)
+    return (steps, *(Form(tuple(item.shape), strides.contiguous(item.shape), dtype) for item in states))
+
+
+def _attention(operator: Operator, bound: Bound) -> Form:
+    """torch's fused kernel puts the heads behind the positions; where it does not take the operands, bmm makes them."""
+    query, key, value, mask = (bound[name] for name in ("query", "key", "value", "attn_mask"))
+    dtype = _one_dtype([query, key, value])
+    _require(mask is None or mask.dtype in (dtype, torch.bool))
+    shape = _sizes(operator, bound)
+    if not _is_fused(bound, query, key, value, mask):
+        return Form(shape, strides.contiguous(shape), dtype)
+    batch, heads, positions, width = shape
+    packed = strides.contiguous((batch, positions, heads, width))
+    return Form(shape, (packed[0], packed[2], packed[1], packed[3]), dtype)
+
+
+def _is_fused(bound: Bound, query: Any, key: Any, value: Any, mask: Any) -> bool:
+    inputs = (query, key, value)
+    return (
+        all(item.dim() == 4 and item.stride(-1) == 1 and 0 not in item.shape for item in inputs)
+        and query.shape[0] == key.shape[0] == value.shape[0]
+        and query.shape[-1] == key.shape[-1] == value.shape[-1]
+        and (bound["enable_gqa"] or query.shape[1] == key.shape[1] == value.shape[1])
+        and key.shape[1] == value.shape[1]
+        and bound["dropout_p"] == 0.0
+        and (mask is None or mask.dim() in (2, 4))
+    )
+
+
+# Copies, and what may be one ------------------------------------------------------------------------------------------
+
+
+def _dropped(operator: Operator, bound: Bound) -> Any:
+    x = bound["input"]
+    if not bound["train"] or bound["p"] == 0 or 0 in x.shape:
+        return x
+    _require(_letter(x.dtype) == "f")
+    same = torch.empty_strided(x.shape, strides.preserved(x), device="meta", dtype=x.dtype)
+    return Form(tuple(x.shape), strides.iterated([x, same], tuple(x.shape), x.dtype), x.dtype)
+
+
+def _of_format(x: torch.Tensor, wanted: torch.memory_format | None) -> tuple[int, ...]:
+    """The strides of a new tensor like this one."""
+    if wanted in (None, torch.preserve_format):
+        return strides.preserved(x)
+    if wanted is torch.contiguous_format:
+        return strides.contiguous(x.shape)
+    _require(x.dim() == (4 if wanted is torch.channels_last else 5))
+    return strides.channels_last(x.shape)
+
+
+def _alike(operator: Operator, bound: Bound) -> Form:
+    """A copy, or a new tensor of the sizes of another one."""
+    x = bound["self"]
+    _require(bound.get("layout") in (None, torch.strided))
+    return Form(tuple(x.shape), _of_format(x, bound.get("memory_format")), bound.get("dtype") or x.dtype)
+
+
+def _contiguous(operator: Operator, bound: Bound) -> Any:
+    x, wanted = bound["self"], bound["memory_format"]
+    if x.is_contiguous(memory_format=wanted):
+        return x
+    return Form(tuple(x.shape), _of_format(x, wanted), x.dtype)
+
+
+def _converted(operator: Operator, bound: Bound) -> Any:
+    x = bound["self"]
+    other = bound.get("other")
+    dtype = other.dtype if other is not None else bound.get("dtype") or x.dtype
+    wanted = bound.get("memory_format")
+    _require(bound.get("layout") in (None, torch.strided))
+    lies = wanted in (None, torch.preserve_format) or x.is_contiguous(memory_format=wanted)
+    if dtype == x.dtype and lies and not bound.get("copy"):
+        return x
+    return Form(tuple(x.shape), _of_format(x, wanted), dtype)
+
+
+def _reshaped(operator: Operator, bound: Bound) -> Any:
+    """A view where torch makes one, of which it says so itself, else a copy."""
+    x = bound["self"]
+    shape = _sizes(operator, bound)
+    try:
+        return torch.ops.aten.view.default(x, list(shape))
+    except RuntimeError:
+        return Form(shape, strides.contiguous(shape), x.dtype)
+
+
+_TO = "to.device to.dtype to.dtype_layout to.other to.prim_dtype type_as _to_copy"
+
+ROWS: dict[str, Row] = {
+    f"aten::{name}": row
+    for row, names in [
+        *_ELEMENTWISE,
+        (_packed("bif"), "mm bmm addmm matmul baddbmm stack"),
+        (_packed(), "linear"),
+        (_along_axis, "softmax.int log_softmax.int _softmax _log_softmax _safe_softmax"),
+        (_embedded, "embedding"),
+        (_convolved, "convolution _convolution conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding"),
+        (_pooled, "max_pool2d max_pool3d avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d"),
+        (_pooled, "upsample_nearest2d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec"),
+        (_batch_norm, "batch_norm"),
+        (_layer_norm, "layer_norm"),
+        (_recurrent, "lstm.input gru.input rnn_tanh.input rnn_relu.input"),
+        (_attention, "scaled_dot_product_attention"),
+        (_dropped, "dropout"),
+        (_alike, "clone empty_like zeros_like ones_like full_like rand_like randn_like"),
+        (_contiguous, "contiguous"),
+        (_converted, _TO),
+        (_reshaped, "reshape flatten.using_ints"),
+    ]
+    for name in names.split()
+}
+"""By name with the overload."""
