@@ -20,13 +20,24 @@ def indexing_of_tensors() -> tuple[Any, ...]:
 
 
 @contextmanager
-def indices_replaced(replaced: Callable[[torch.Tensor, Any], tuple[torch.Tensor, Any]]) -> Iterator[None]:
-    """Inside, `x[index]` is `y[other]` with `y, other = replaced(x, index)`, in the whole process."""
+def indices_replaced(
+    replaced: Callable[[torch.Tensor, Any], tuple[torch.Tensor, Any]], part_of: Callable[[torch.Tensor, Any], Any]
+) -> Iterator[None]:
+    """Inside, `x[index]` is `y[other]` with `y, other = replaced(x, index)`, in the whole process.
+
+    What `y[other]` gives says `part_of`, and torch itself where that is NotImplemented.
+    """
     before = dict(zip(_NAMES, indexing_of_tensors(), strict=True))
     get: Any = torch.Tensor.__getitem__
     put: Any = torch.Tensor.__setitem__
     tensor: Any = torch.Tensor
-    tensor.__getitem__ = lambda self, index: get(*replaced(self, index))
+
+    def part(self: torch.Tensor, index: Any) -> Any:
+        given = replaced(self, index)
+        found = part_of(*given)
+        return get(*given) if found is NotImplemented else found
+
+    tensor.__getitem__ = part
     tensor.__setitem__ = lambda self, index, value: put(*replaced(self, index), value)
     try:
         yield

@@ -2,10 +2,14 @@
 
 torch makes the example's number of a symbolic one in an index, and of a tensor of one number.  So such a number is
 selected before, along its axis, and torch gets the rest of the index.  torch itself does no other for plain numbers.
+
+`x[index]` becomes the calls that torch makes for it, without torch, which would ask for the sizes and for that load its
+distributed tensors.
 """
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 import torch
@@ -13,6 +17,8 @@ import torch
 from purexport.frontends.dispatch.tensors import Recorded
 
 _MASKS = (torch.bool, torch.uint8)
+_END = 2**63 - 1  # of a slice to the end
+_aten = torch.ops.aten
 
 
 def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
@@ -31,6 +37,54 @@ def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, An
     if not found:
         return tensor, Ellipsis
     return tensor, tuple(found) if type(index) is tuple else found[0]
+
+
+def part_of(tensor: torch.Tensor, index: Any) -> Any:
+    """`tensor[index]`; NotImplemented where torch must find out what it is."""
+    items = index if type(index) is tuple else (index,)
+    if type(tensor) is not Recorded or not all(map(_is_plain, items)):
+        return NotImplemented
+    axes = sum(map(_axes, items))
+    if axes > tensor.dim() or sum(item is Ellipsis for item in items) > 1:
+        return NotImplemented  # torch says what is wrong
+    places: list[torch.Tensor | None] = []  # of tensors in the index, by axis
+    found: torch.Tensor = tensor
+    axis = 0
+    for item in items:
+        kind = type(item)
+        if kind is int:
+            found = _aten.select.int(found, axis, item)
+        elif item is None:
+            found = _aten.unsqueeze.default(found, axis)
+            axis += 1
+        elif item is Ellipsis:
+            axis += tensor.dim() - axes
+        elif kind is slice:
+            if index is item or (item.start, item.stop, item.step) != (None, None, None):
+                step = () if item.step is None else (item.step,)
+                end = _END if item.stop is None else item.stop
+                found = _aten.slice.Tensor(found, axis, item.start or 0, end, *step)
+            axis += 1
+        else:
+            places += [None] * (axis - len(places))
+            places.append(item)
+            axis += 1
+    if places:
+        return _aten.index.Tensor(found, places)
+    return _aten.alias.default(found) if found is tensor else found
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether a part of an index is one that needs no more than a call."""
+    kind = type(item)
+    if kind is slice:
+        step = item.step
+        return all(type(one) in (int, torch.SymInt, NoneType) for one in (item.start, item.stop, step)) and (
+            step is None or (type(step) is int and step > 0)
+        )
+    if isinstance(item, torch.Tensor):
+        return item.dim() > 0 and item.dtype in (torch.int64, torch.int32)
+    return kind is int or item is None or item is Ellipsis
 
 
 def _number(item: Any) -> Any:

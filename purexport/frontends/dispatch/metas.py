@@ -198,8 +198,7 @@ def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool =
         operands = [
             item
             for name, item in bound.items()
-            if isinstance(item, torch.Tensor)
-            or (name in _OPERANDS and isinstance(item, (bool, int, float, complex)))
+            if isinstance(item, torch.Tensor) or (name in _OPERANDS and isinstance(item, (bool, int, float, complex)))
         ]
         common = _promoted(operands)
         _require(_letter(common) in letters)
@@ -231,14 +230,20 @@ def _divided(operator: Operator, bound: Bound) -> Form:
 
 _ELEMENTWISE: list[tuple[Row, str]] = [
     (_elementwise("bifc"), "add.Tensor add.Scalar mul.Tensor mul.Scalar"),
-    (_elementwise("ifc"), "sub.Tensor sub.Scalar rsub.Scalar neg square pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar"),
+    (
+        _elementwise("ifc"),
+        "sub.Tensor sub.Scalar rsub.Scalar neg square pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar",
+    ),
     (_elementwise("if"), "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar"),
     (_elementwise("if"), "abs ceil floor round trunc relu clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor"),
     (_elementwise("bif"), "sign maximum minimum fmin fmax max.other min.other"),
     (_elementwise("bi"), "bitwise_not bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor"),
     (_elementwise("bi"), "bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __or__.Tensor __xor__.Tensor"),
     (_elementwise("bi"), "__and__.Scalar __or__.Scalar __xor__.Scalar"),
-    (_elementwise("bifc", floats=True), "div.Tensor div.Scalar true_divide.Tensor true_divide.Scalar sigmoid reciprocal"),
+    (
+        _elementwise("bifc", floats=True),
+        "div.Tensor div.Scalar true_divide.Tensor true_divide.Scalar sigmoid reciprocal",
+    ),
     (_elementwise("bifc", floats=True), "exp expm1 log log10 log1p log2 sqrt rsqrt sin cos tan sinh cosh tanh"),
     (_elementwise("bifc", floats=True), "asin acos atan asinh acosh atanh"),
     (_elementwise("bif", floats=True), "exp2 erf erfc erfinv lgamma digamma logit sinc atan2 xlogy.Tensor"),
@@ -246,7 +251,10 @@ _ELEMENTWISE: list[tuple[Row, str]] = [
     (_elementwise("f"), "threshold softshrink hardshrink lerp.Tensor lerp.Scalar addcmul addcdiv"),
     (_elementwise("bifc", torch.bool), "eq.Tensor eq.Scalar ne.Tensor ne.Scalar logical_not logical_and logical_or"),
     (_elementwise("bifc", torch.bool), "logical_xor isnan isinf isfinite"),
-    (_elementwise("bif", torch.bool), "lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar"),
+    (
+        _elementwise("bif", torch.bool),
+        "lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar",
+    ),
     (_divided, "div.Tensor_mode div.Scalar_mode"),
     (_where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
 ]

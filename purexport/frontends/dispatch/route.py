@@ -44,7 +44,7 @@ from purexport.frontends.dispatch.argument_numbers import (
 )
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
-from purexport.frontends.dispatch.indices import numbers_selected
+from purexport.frontends.dispatch.indices import numbers_selected, part_of
 from purexport.frontends.dispatch.loops import are_same, in_loops
 from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
 from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
@@ -273,7 +273,7 @@ def _captured(
         sizes_hashed(hash_of),
         recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
         math_recorded(MATH, OF_TORCH),
-        indices_replaced(numbers_selected),
+        indices_replaced(numbers_selected, part_of),
         conversions_recorded(namespaces, BUILTINS),
         calls_before_composites(recorder.call),
     ):
