@@ -21,6 +21,7 @@ import torch
 from proto_schema.files.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
+from purexport.errors import ExportError
 from purexport.frontends.core.calls import refuse_mixed_up
 from purexport.frontends.core.request import Captured
 from purexport.options import (
@@ -40,7 +41,7 @@ from purexport.progress.bar import shown
 from purexport.stages.build import build_program
 from purexport.stages.finish import judge_path, save_program, verify_program
 from purexport.stages.free_axes import R, at_any_size
-from purexport.stages.functionalize import pure_graph
+from purexport.stages.functionalize import by_next_route, pure_graph
 from purexport.stages.lower import Onnx, lower_to_onnx
 from purexport.stages.numbers import with_numbers
 from purexport.stages.quantize import quantize_program
@@ -130,9 +131,9 @@ def export(
       `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
         shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with
         options.  Their bytes are read when they are written.  The model may be on the meta device or have fake tensors.
-      `capture`: "trace" (torch.jit.trace), "export" (torch.export), "dispatch" (one run on tensors
-        without data, with symbolic sizes; not tried by "auto" yet), or "auto": a script and an ExportedProgram as they
-        are, other models by trace where that succeeds.
+      `capture`: "dispatch" (one run on tensors without data, with symbolic sizes), "trace" (torch.jit.trace),
+        "export" (torch.export), or "auto": a script and an ExportedProgram as they are, other models by the first of
+        these that succeeds.
       `mutated_state`: how to treat a buffer or an input that the model writes to: "warn", "error", or "io", which
         makes them inputs and outputs of the file.
 
@@ -280,7 +281,11 @@ def capture_once(model: Any, args: Any, kwargs: Mapping[str, Any] | None, option
 
 def captured_and_lowered(run: Run) -> Onnx:
     """The stages of one export from the model to the ONNX graph."""
-    return lower_to_onnx(run, pure_graph(run))
+    pure = pure_graph(run)
+    try:
+        return lower_to_onnx(run, pure)
+    except ExportError as error:
+        return by_next_route(run, pure.captured, error, captured_and_lowered)
 
 
 def _at_asked_sizes(run: Run, stages: Callable[[Run], R]) -> tuple[Run, R]:

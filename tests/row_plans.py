@@ -5,10 +5,11 @@
         run_row(row, plan)
 
 A row is captured once a route, and written at every opset of the plan.  By default the first row of an
-operator, by the first word of its name, runs at the lowest opset, the default one and the newest by trace (or the row's
-first route), and the others at one of the first two in turn; a row that no lower opset can say is refused just below.
+operator, by the first word of its name, runs at the lowest opset, the default one and the newest by the row's first
+route, which is dispatch for most, and the others at one of the first two in turn; a row that no lower opset can say is
+refused just below.
 The first row of every sixth operator runs by one of the other routes in turn, too, at the default opset: a capture by
-torch.export takes ten times as long as a trace.  Rows of `REACHING` run by all routes.
+torch.export takes ten times as long as one by dispatch.  Rows of `REACHING` run by all routes.
 `pytest -m full` adds these routes for the other rows, and a sample of the opsets on every route, another for each row;
 `pytest -m sweep` takes all, and those that only onnx's own evaluator knows.
 
@@ -136,7 +137,7 @@ def _plans(row: Row, others: Sequence[str], leads: bool) -> dict[str, Plan]:
     sweep: dict[str, list[int]] = {}
     for route in row.routes:
         sample = _sample(row, route)
-        unknown = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == "trace" else ()
+        unknown = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == first != "script" else ()
         for opset in (*below, *able, *unknown):
             if opset not in default[route]:
                 chosen = opset in sample or opset in (lowest, lowest - 1, usual)
@@ -145,9 +146,14 @@ def _plans(row: Row, others: Sequence[str], leads: bool) -> dict[str, Plan]:
 
 
 def _sample(row: Row, route: str) -> set[int]:
-    """The opsets of the full tier: of the usual opsets every second one by trace, and those between by torch.export."""
-    if row.opsets == OPSETS and route in CAPTURES:
-        return set(OPSETS[(zlib.crc32(row.name.encode()) + CAPTURES.index(route)) % 2 :: 2])
+    """The opsets of the full tier: of the usual ones every second one by dispatch, and those between by torch.export.
+
+    By trace, where it is not the first route, the default opset alone.
+    """
+    if route == "trace" != row.routes[0]:
+        return set()
+    if row.opsets == OPSETS and route in ("dispatch", *CAPTURES):
+        return set(OPSETS[(zlib.crc32(row.name.encode()) + (route == "export")) % 2 :: 2])
     if row.opsets in (OPSETS, PROGRAM_OPSETS):
         first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
         return {row.opsets[(first + step) % len(row.opsets)] for step in range(SAMPLED)}
@@ -201,7 +207,8 @@ def verdict(runs: Iterable[Mapping[str, Any]]) -> list[str]:
         same, other = files[route, True], files[route, False]
         share = same / max(same + other, 1)
         failed = "" if share >= least else f"FAILED: at least {least:.1%} were: "
-        said.append(f"{failed}{route}: {same} files are those of the trace ({share:.1%}), {other} were judged alone")
+        shares = f"{route}: {same} files are those of the first route ({share:.1%}), {other} were judged alone"
+        said.append(failed + shares)
     return said
 
 

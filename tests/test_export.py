@@ -327,17 +327,35 @@ def test_outputs_that_are_inputs_repeats_and_constants(route: str) -> None:
     assert list(interface(program)[1]) == [f"output_{i}" for i in range(4)]
 
 
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool(x.sum() > 1):
+            x = x / 2
+        return x
+
+
 def test_auto_takes_the_second_route_and_says_so() -> None:
     class Data(dict):  # a container that no pytree knows: the trace sees no tensor in it
         pass
 
+    def refused(x: torch.Tensor) -> Any:
+        assert not torch.compiler.is_exporting()
+        return x, object()
+
     program = purexport.export(nn.ReLU(), (torch.ones(2),))
-    assert program.report.route == "trace"
+    assert program.report.route == "dispatch"
+    script = torch.jit.script(Halved())
+    program = purexport.export(nn.Sequential(script, nn.ReLU()), (torch.ones(2),))
+    assert program.report.route == "trace" and "dispatch failed: the model decides in a script" in program.report.reason
     exported = torch.export.export(nn.ReLU(), (torch.ones(2),))
     program = purexport.export(exported)
     assert (program.report.route, program.report.reason) == ("export", "the model is an ExportedProgram")
-    with pytest.raises(purexport.ExportError, match=r"(?s)neither route.*by trace: .*by torch.export: "):
+    with pytest.raises(purexport.ExportError, match=r"(?s)no route.*by dispatch: .*by trace: .*by torch.export: "):
+        purexport.export(refused, (torch.ones(2),))
+    with pytest.raises(purexport.ExportError, match=r"^the model does not run on these args: TypeError: relu"):
         purexport.export(nn.ReLU(), (Data(),))
+    with pytest.raises(purexport.ExportError, match=r"^the model returns a object, "):
+        purexport.export(lambda x: (x, object()), (torch.ones(2),))
 
 
 def test_verification_names_the_output_that_differs() -> None:

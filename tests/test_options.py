@@ -37,7 +37,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("input_names", "x", ValueError, "lists of names, not the string 'x'"),
     ("output_names", ["y", "y"], ValueError, "names must differ from each other"),
     ("training", "eval", purexport.ExportError, "training='eval' is neither a bool nor a TrainingMode"),
-    ("capture", "script", ValueError, "capture='script' is not one of 'auto', 'trace', 'export'"),
+    ("capture", "script", ValueError, "capture='script' is not one of 'auto', 'dispatch', 'trace', 'export'"),
     ("export_modules_as_functions", "all", ValueError, "neither a bool nor a set of module classes"),
     ("export_modules_as_functions", True, ValueError, "export_modules_as_functions needs an nn.Module"),
     ("progress", 1.5, ValueError, "progress=1.5 is neither True, False nor a function"),

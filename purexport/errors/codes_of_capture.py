@@ -183,9 +183,9 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "neither-route",
-                "The trace failed, and so did torch.export. `error.causes` has both errors.",
-                "Read both errors: correcting one of them is enough.",
-                "neither route took the model.\nby trace: the model does not run\nby torch.export: it is refused",
+                "Dispatch failed, and so did the trace and torch.export. `error.causes` has all errors.",
+                "Read the errors: correcting one of them is enough.",
+                "no route took the model.\nby dispatch: the model does not run\nby trace: the model does not run",
             ),
             Code(
                 "packed-weights",

@@ -1,7 +1,7 @@
 """A model and its arguments become the neutral graph, by the route that the user asks for.
 
 `ROUTES` lists the routes.  A new route is a file with its row, and an entry in that list.  "auto" tries the routes in
-this order: it traces the model, and uses torch.export where the trace fails.
+this order: it runs the model by dispatch, traces it where that fails, and uses torch.export where both fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from purexport.frontends.export.route import EXPORT, PROGRAM
 from purexport.frontends.script.route import SCRIPT
 from purexport.frontends.trace.route import TRACE
 
-ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, TRACE, EXPORT, DISPATCH)
+ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, DISPATCH, TRACE, EXPORT)
 CHOICES = ("auto", *(route.name for route in ROUTES if not route.only))
 
 _ELSEWHERE = (
@@ -34,15 +34,19 @@ def check_choice(route: str) -> None:
 
 
 def takes_numbers(request: Request) -> bool:
-    """Whether the first route that is tried takes Python numbers of the arguments as inputs."""
+    """Whether a route that is tried takes Python numbers of the arguments as inputs."""
     taking = [route for route in ROUTES if route.takes(request.model)]
+    only = [route for route in taking if route.only]
     asked = [route for route in taking if route.name == request.route]
     owners = [route for route in taking for option in route.options if getattr(request, option) is not None]
-    first = next(
-        (route for route in taking if route.only),
-        (asked or owners or [route for route in taking if not route.on_request])[0],
-    )
-    return first.takes_numbers
+    return any(route.takes_numbers for route in only or asked or owners or taking)
+
+
+def next_choice(choice: str, captured: Captured) -> str | None:
+    """The route that "auto" tries where a later stage refuses a graph of its first one; None where there is none."""
+    rest = [route.name for route in ROUTES if not route.only]
+    first, second = rest[:2]
+    return second if choice == CHOICES[0] and captured.route == first else None
 
 
 def capture(request: Request) -> Captured:
@@ -74,10 +78,9 @@ def _captured(request: Request) -> Captured:
     if asked is not None:
         return _by(asked, request, "asked for")
     # for a model without values, first the routes that do not need values; apart from that, the order stays
-    order = [route for route in taking if not route.on_request]
     if request.valueless:
-        order.sort(key=lambda route: route.looks_at_values)
-    return _first_of(order, request)
+        taking.sort(key=lambda route: route.looks_at_values)
+    return _first_of(taking, request)
 
 
 def _first_of(routes: Sequence[Route], request: Request) -> Captured:
@@ -92,11 +95,16 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
             return _by(route, request, reason)
         except ExportError as error:
             failures.append((route, error))
+    for route, failure in failures:
+        if route.looks_at_values and failure.code == "model-does-not-run":
+            raise failure  # torch itself refuses these arguments
+    if len({str(failure) for _, failure in failures}) == 1:
+        raise failures[0][1]
     without = ", which has no values" if request.valueless else ""
     said = "\n".join(f"by {route.title.removeprefix('the ')}: {failure}" for route, failure in failures)
     first = failures[0][1]
     raise ExportError(
-        f"neither route took the model{without}.\n{said}",
+        f"no route took the model{without}.\n{said}",
         code="neither-route",
         causes=tuple(failure for _, failure in failures),
     ) from (first.__cause__ or first)

@@ -26,8 +26,7 @@ from purexport.lock import alone
 from purexport.options import Options
 from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
-from purexport.stages.capture import capture_model
-from purexport.stages.functionalize import make_pure
+from purexport.stages.functionalize import captured_and_pure
 from purexport.stages.lower import lower_to_onnx
 from purexport.stages.run import opened
 
@@ -99,7 +98,7 @@ def exported(
             experts_recorded(experts),
             opened(module, tuple(args), None, options) as run,
         ):
-            pure = make_pure(run, capture_model(run))
+            pure = captured_and_pure(run)
             graph, fused = rewrite(pure.graph, rows_of(target, positions), prover)
             if any(call.target == own.EXPERTS for call in graph.calls):
                 reasons += [reason for reason in fused.reasons if "experts" in reason]

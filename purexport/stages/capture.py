@@ -29,6 +29,7 @@ class CaptureKey(NamedTuple):
     interpreted, and torch is told the opset while a `patch` is open.
     """
 
+    choice: str
     axes: str
     numbers: tuple[int, ...]
     constants: str
@@ -40,6 +41,7 @@ def capture_key(run: Run) -> CaptureKey:
     """The key of the graph that a capture gives for a run."""
     options = run.options
     return CaptureKey(
+        options.capture,
         repr(options.dynamic_axes),
         tuple(run.numbers),
         repr(run.constants),

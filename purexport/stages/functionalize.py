@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from proto_schema.wire.records import dataclass
 from purexport.aten.graph import AtenGraph
+from purexport.errors import ExportError
+from purexport.frontends.choose import next_choice
 from purexport.frontends.core import names
 from purexport.frontends.core.request import Captured, argument_names
 from purexport.frontends.core.structures import tensors_in
@@ -15,6 +19,8 @@ from purexport.functionalize.state import BufferState, keep_state, write_remarks
 from purexport.lowering.complex.interface import interface_remarks
 from purexport.stages.capture import capture_key, capture_model
 from purexport.stages.run import Run, warn_user
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +39,36 @@ def pure_graph(run: Run) -> Pure:
     Raises what `capture_model` and `make_pure` raise.
     """
     key = capture_key(run)
-    pure = run.memory.once(key, lambda: make_pure(run, capture_model(run)))
+    pure = run.memory.once(key, lambda: captured_and_pure(run))
     if not pure.captured.scripted:
         run.memory.keep(key._replace(loops_carry_lists=not key.loops_carry_lists), pure)
     return pure
+
+
+def captured_and_pure(run: Run) -> Pure:
+    """The graph of a capture without writes; by the next route where that of the first one cannot be had.
+
+    Raises what `capture_model` and `make_pure` raise.
+    """
+    captured = capture_model(run)
+    try:
+        return make_pure(run, captured)
+    except ExportError as error:
+        return by_next_route(run, captured, error, captured_and_pure)
+
+
+def by_next_route(run: Run, captured: Captured, error: ExportError, stages: Callable[[Run], T]) -> T:
+    """What `stages` give by the next route.
+
+    Raises `error` where there is none, or where that fails too, and what torch says where it refuses the arguments.
+    """
+    choice = next_choice(run.options.capture, captured)
+    if choice is None:
+        raise error
+    try:
+        return stages(replace(run, options=replace(run.options, capture=choice)))
+    except ExportError as other:
+        raise (other if other.code == "model-does-not-run" else error) from None
 
 
 def make_pure(run: Run, captured: Captured) -> Pure:

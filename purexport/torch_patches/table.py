@@ -29,7 +29,6 @@ from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.fake_results import known_results, layouts_changed_at_once, quick_implementations
 from purexport.torch_patches.fakes import counts_typed, implementations
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
-from purexport.torch_patches.indexing import indexing_of_tensors, indices_replaced
 from purexport.torch_patches.math_functions import functions_of_math, math_recorded
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.ranges import range_of_torch, range_recorded
@@ -158,13 +157,6 @@ PATCHES = (
         "they make the example's number of a size",
         (2, 0),
         functions_of_math,
-    ),
-    TorchPatch(
-        indices_replaced,
-        "__getitem__ and __setitem__ of torch.Tensor",
-        "torch takes the number in a tensor that is an index in C++, and the file would have that of the example",
-        (2, 0),
-        indexing_of_tensors,
     ),
     TorchPatch(
         module_paths,

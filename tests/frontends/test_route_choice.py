@@ -78,7 +78,7 @@ ROWS = [
         None,
         "run look",
         "run look",
-        "neither route took the model.\nby run: run says no\nby look: look says no",
+        "no route took the model.\nby run: run says no\nby look: look says no",
     ),
     (
         None,
@@ -87,7 +87,7 @@ ROWS = [
         None,
         "run look",
         "look run",
-        "neither route took the model, which has no values.\nby look: look says no\nby run: run says no",
+        "no route took the model, which has no values.\nby look: look says no\nby run: run says no",
     ),
 ]
 
@@ -119,7 +119,7 @@ def test_routes_are_tried_in_order(
 
 def test_the_rows_of_this_package() -> None:
     """The routes that `capture=` names are those of the documentation, and a model that only one route takes has it."""
-    assert choose.CHOICES == ("auto", "trace", "export", "dispatch")
+    assert choose.CHOICES == ("auto", "dispatch", "trace", "export")
     script = torch.jit.script(torch.nn.ReLU())
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(1),))
     for model, name in ((script, "script"), (program, "export")):

@@ -71,7 +71,7 @@ def test_what_is_inside_is_exported(
     graph = program.model_proto.graph
     assert [item.name for item in graph.input] == inputs and [item.name for item in graph.output] == outputs
     assert weights is None or [item.name for item in graph.initializer] == weights
-    assert program.report.route == ("export" if capture == "export" else "trace")
+    assert program.report.route == ("dispatch" if capture == "auto" else capture)
 
 
 REFUSED = [
@@ -120,7 +120,7 @@ def test_an_exported_module_is_exported(among: bool, capture: str) -> None:
 
 
 @pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
-def test_a_compiled_module_goes_by_trace(part: bool) -> None:
+def test_a_compiled_module_is_exported(part: bool) -> None:
     """The wrapper stays where it is, and the file has the names of the model inside."""
     inner = nn.Linear(4, 2)
     compiled: Any = torch.compile(inner)
@@ -130,7 +130,7 @@ def test_a_compiled_module_goes_by_trace(part: bool) -> None:
     call = in_place._compiled_call_impl
     for wrapped, names in ((model, ["0.weight", "0.bias"] if part else ["weight", "bias"]), (in_place, None)):
         program = purexport.export(wrapped, (X,))
-        assert program.report.route == "trace"
+        assert program.report.route == "dispatch"
         assert names is None or [item.name for item in program.model_proto.graph.initializer] == names
     assert model is compiled or model[0] is compiled
     assert in_place._compiled_call_impl is call is not None
@@ -162,4 +162,4 @@ def test_what_the_tracer_refuses_is_no_fault_of_the_model() -> None:
     with pytest.raises(purexport.ExportError, match=words) as caught:
         purexport.export(Stateless(), (X,), capture="trace")
     assert caught.value.code == "trace-cannot-record"
-    assert purexport.export(Stateless(), (X,), verify=True).report.route == "export"
+    assert purexport.export(Stateless(), (X,), verify=True).report.route == "dispatch"

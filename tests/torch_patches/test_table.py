@@ -36,7 +36,6 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "batched_calls_handed_to": (handler,),
     "conversions_recorded": ([{}], {int: lambda item: None}),
     "calls_before_composites": (handler,),
-    "indices_replaced": (lambda tensor, index: (tensor, index), lambda tensor, index: NotImplemented),
     "math_recorded": ({"sqrt": lambda item: None},),
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),

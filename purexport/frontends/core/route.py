@@ -40,7 +40,6 @@ class Route:
       such a route, and "auto" does not try it.  "auto" tries the other routes in the order of the list; for a model
       without values, those that do not look at values come first.
     - `writes_arguments` is False where the model gets no tensors that it could write to, so that they are not copied.
-    - `on_request` is True for a route that "auto" does not try.
     - `takes_numbers` is True where Python numbers among the arguments are inputs too (`Request.numbers`).
     - `options` are the options of a `Request` that only this route understands, each with a function that gives other
       routes a request without it.
@@ -54,5 +53,4 @@ class Route:
     looks_at_values: bool = True
     takes_numbers: bool = False
     writes_arguments: bool = True
-    on_request: bool = False
     options: Mapping[str, Callable[[Request], Request]] = field(default_factory=dict)

@@ -5,6 +5,10 @@ selected before, along its axis, and torch gets the rest of the index.  torch it
 
 `x[index]` becomes the calls that torch makes for it, without torch, which would ask for the sizes and for that load its
 distributed tensors.
+
+Tensors of the run have these methods themselves; for weights and constants a mode of functions sees the index.  The
+methods of `torch.Tensor` cannot be replaced for a while: once a class had an `__getitem__` of its own, Python takes its
+objects for sequences for ever, and `torch.tensor([number])` asks a tensor for its length.
 """
 
 from __future__ import annotations
@@ -19,6 +23,20 @@ from purexport.frontends.dispatch.tensors import Recorded
 _MASKS = (torch.bool, torch.uint8)
 _END = 2**63 - 1  # of a slice to the end
 _aten = torch.ops.aten
+GET: Any = torch.Tensor.__getitem__
+PUT: Any = torch.Tensor.__setitem__
+
+
+def part(tensor: torch.Tensor, index: Any) -> Any:
+    """`tensor[index]`"""
+    tensor, index = numbers_selected(tensor, index)
+    found = _by_calls(tensor, index)
+    return GET(tensor, index) if found is NotImplemented else found
+
+
+def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """`tensor[index] = value`"""
+    PUT(*numbers_selected(tensor, index), value)
 
 
 def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
@@ -39,7 +57,7 @@ def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, An
     return tensor, tuple(found) if type(index) is tuple else found[0]
 
 
-def part_of(tensor: torch.Tensor, index: Any) -> Any:
+def _by_calls(tensor: torch.Tensor, index: Any) -> Any:
     """`tensor[index]`; NotImplemented where torch must find out what it is."""
     items = index if type(index) is tuple else (index,)
     if type(tensor) is not Recorded or not all(map(_is_plain, items)):

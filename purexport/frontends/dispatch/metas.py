@@ -283,6 +283,7 @@ def _along_axis(operator: Operator, bound: Bound) -> Form:
     shape = _sizes(operator, bound)
     dtype = bound.get("dtype") or x.dtype
     _require(_letter(dtype) == "f" and not bound.get("half_to_float"))
+    _require(-max(x.dim(), 1) <= bound["dim"] < max(x.dim(), 1))
     return Form(shape, strides.contiguous(shape), dtype)
 
 
@@ -299,6 +300,11 @@ def _convolved(operator: Operator, bound: Bound) -> Form:
     x, weight = tensors[:2]
     dtype = _one_dtype(tensors)
     shape = _sizes(operator, bound)
+    groups, turned = bound.get("groups", 1), bound.get("transposed", False)
+    channels, made_of = weight.shape[:2] if turned else weight.shape[1::-1]
+    _require(0 not in shape and weight.shape[0] % groups == 0)
+    _require(x.shape[1 - weight.dim()] == channels * (1 if turned else groups))
+    _require(all(tuple(bias.shape) == (made_of * (groups if turned else 1),) for bias in tensors[2:]))
     last = x.dim() == weight.dim() and any(map(strides.seems_channels_last, (x, weight)))
     return Form(shape, strides.channels_last(shape) if last else strides.contiguous(shape), dtype)
 
@@ -309,8 +315,19 @@ def _pooled(operator: Operator, bound: Bound) -> Any:
     found = _sizes(operator, bound)
     _require(_letter(x.dtype) == "f")
     shape, *_ = found if isinstance(found, list) else [found]
+    _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
     form = Form(shape, strides.suggested(x, shape), x.dtype)
     return (form, form._replace(dtype=torch.int64)) if isinstance(found, list) else form
+
+
+def _fits_inside(padding: Any, kernel: Any) -> bool:
+    """Whether the padding is at most half of the kernel, as torch asks for."""
+    steps = range(max(len(item) if isinstance(item, (list, tuple)) else 1 for item in (padding, kernel)))
+    at = [
+        [item[step % len(item)] if isinstance(item, (list, tuple)) else item for step in steps]
+        for item in (padding, kernel)
+    ]
+    return all(2 * border <= size for border, size in zip(*at, strict=True))
 
 
 def _batch_norm(operator: Operator, bound: Bound) -> Any:

@@ -39,6 +39,7 @@ from purexport.aten.graph import (
 )
 from purexport.errors import ExportError
 from purexport.frontends.core import prepacked
+from purexport.frontends.dispatch import indices
 from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
 from purexport.frontends.dispatch.data import Elements, Entry
@@ -95,6 +96,8 @@ class Recorder:
     decisions.  With `as_many_pieces` an axis that is split stays dynamic, and has as many pieces as in the example;
     `splits` is whether one is split.
     """
+
+    part, put = staticmethod(indices.part), staticmethod(indices.put)  # for the tensors, which know no other file
 
     def __init__(
         self,

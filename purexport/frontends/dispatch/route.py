@@ -7,9 +7,10 @@ from them.  What the model cannot be captured with is refused with its line.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from purexport.frontends.core.request import (
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
+from purexport.frontends.dispatch import indices
 from purexport.frontends.dispatch.argument_numbers import (
     refuse_flags,
     refuse_others,
@@ -44,7 +46,7 @@ from purexport.frontends.dispatch.argument_numbers import (
 )
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
-from purexport.frontends.dispatch.indices import numbers_selected, part_of
+from purexport.frontends.dispatch.literals import literal
 from purexport.frontends.dispatch.loops import are_same, in_loops
 from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
 from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
@@ -52,9 +54,9 @@ from purexport.frontends.dispatch.tensors import Recorded
 from purexport.frontends.trace.fake_tensors import attributes
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.before_composites import below, calls_before_composites
+from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.conversions import conversions_recorded
 from purexport.torch_patches.eager import compiler_is_loaded, uncompiled
-from purexport.torch_patches.indexing import indices_replaced
 from purexport.torch_patches.math_functions import math_recorded
 from purexport.torch_patches.sizes import sizes_hashed
 from purexport.torch_patches.torch_jit import called_a_trace, scripts_handed_to
@@ -273,7 +275,7 @@ def _captured(
         sizes_hashed(hash_of),
         recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
         math_recorded(MATH, OF_TORCH),
-        indices_replaced(numbers_selected, part_of),
+        functions_handed_to(_followed),
         conversions_recorded(namespaces, BUILTINS),
         calls_before_composites(recorder.call),
     ):
@@ -422,6 +424,19 @@ def _pruned(graph: AtenGraph) -> AtenGraph:
     return dataclasses.replace(graph, calls=kept[::-1])
 
 
+_FORMS: dict[Any, Callable[..., Any]] = {
+    indices.GET: indices.part,
+    indices.PUT: indices.put,
+    torch.tensor: functools.partial(literal, torch.tensor),
+    torch.as_tensor: functools.partial(literal, torch.as_tensor),
+}
+
+
+def _followed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of one of torch's functions, by a form that keeps the numbers in it where torch's own loses them."""
+    return _FORMS.get(function, function)(*args, **kwargs)
+
+
 DISPATCH = Route(
-    "dispatch", "dispatch", capture_by_dispatch, takes_numbers=True, writes_arguments=False, on_request=True
+    "dispatch", "dispatch", capture_by_dispatch, looks_at_values=False, takes_numbers=True, writes_arguments=False
 )

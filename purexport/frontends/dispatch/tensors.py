@@ -112,6 +112,12 @@ class Recorded(torch.Tensor):
 
     nelement = numel
 
+    def __getitem__(self, index: Any) -> Any:
+        return self.owner.part(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.owner.put(self, index, value)
+
     def __len__(self) -> int:
         if not self.layout_.sizes:
             raise TypeError("len() of a 0-d tensor")

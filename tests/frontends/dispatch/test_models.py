@@ -187,6 +187,8 @@ MODELS = [
         "encoder", nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), ((2, 4, 8),), {"src": {0: "b", 1: "t"}},
         [[(3, 9, 8)]], calls=("aten::scaled_dot_product_attention", "aten::layer_norm"),
     ),
+    n("literal", lambda x: torch.tensor([[x.sum(), 1.0], [x.shape[1], x.max()]]) * x.mean(), 9, 4),
+    Model("literal-static", lambda x: x * torch.as_tensor((x.mean(), 2, True)).double().sum()),
     Model("nested", lambda given: {"sum": given["a"] + given["b"][0]}, args=lambda: ({"a": rand(2), "b": [rand(2)]},)),
     Model("buffer", Counting(), remarks=("its buffer 'count'", "its input 'x'")),
     Model("mixed-precision", Mixed(), axes=BATCH, others=[[(5, 7)]]),
@@ -449,3 +451,9 @@ def test_refused(name: str) -> None:
     model, message = REFUSED[name]
     with pytest.raises(purexport.ExportError, match=message):
         purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"x": {1: "n"}})
+
+
+def test_torch_takes_tensors_for_numbers_after_a_capture() -> None:
+    """A class that once had an index of its own would be a sequence for ever."""
+    purexport.capture(lambda x, at: x[at], (rand(3, 4), torch.tensor(1)), capture="dispatch")
+    assert torch.tensor([torch.tensor(1.0), 2.0]).tolist() == [1, 2]

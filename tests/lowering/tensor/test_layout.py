@@ -104,6 +104,7 @@ RESHAPES = [
         dynamic={0: {0: "rows", 1: "n"}},
         sizes={"n": 3},
         routes=("trace",),
+        by_trace="a size that is 1 in the example decides how many axes there are",
     ),
     Row("squeeze-zero-dim", lambda x: x.squeeze(0), f32()),
     Row("unsqueeze", lambda x: x.unsqueeze(1), f32(2, 3), dynamic=ROW_AND_COLUMN),
