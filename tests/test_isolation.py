@@ -38,6 +38,8 @@ LEAN = [
     ("nn.TransformerEncoderLayer(8, 2, 8)", "torch.ones(3, 1, 8)", "dynamic_axes={'x': [0, 1]}, input_names=['x']"),
     ("nn.ReLU()", "torch.ones(2)", "dynamic_axes={'input': [0]}, input_names=['input']"),
     ("nn.LSTM(8, 2)", "torch.ones(3, 1, 8)", "dynamic_axes={'x': [0, 1]}, input_names=['x']"),
+    ("nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4), nn.Dropout(), nn.Softmax(1))", "torch.ones(2, 4)", ""),
+    ("Pooled()", "torch.ones(2, 5, dtype=torch.int64)", "dynamic_axes={'x': [0, 1]}, input_names=['x']"),
 ]
 
 MISUSES = [
@@ -66,6 +68,16 @@ ours = ("purexport", "proto_schema", "numpy", *sys.stdlib_module_names, "cython_
 def loaded():
     new = sorted(set(sys.modules) - before)
     return [name for name in new if name.partition(".")[0] not in ours and not name.startswith("_cython")]
+
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        x = torch.cat([x.mean(1), x[:, 0], x[:, 1:].amax(1)], -1).sum(0, keepdim=True)
+        return torch.where(x > 0, x, torch.zeros_like(x)).masked_fill(x.isnan(), 0) + torch.einsum("ij,kj->ik", x, x)
 
 def exported(model, example, options):
     program = eval(f"purexport.export({{model}}, ({{example}},), {{options}})")

@@ -8,7 +8,7 @@ row is taken only where it knows that the kernel takes the operands; all else go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.dispatch import shapes, strides
 from purexport.frontends.dispatch.arguments import mapped
 from purexport.frontends.dispatch.operators import Operator
+from purexport.frontends.dispatch.promotion import kind_of, letter, one_dtype, promoted
 
 Bound = Mapping[str, Any]
 
@@ -131,64 +132,13 @@ def _shape(item: Any) -> Any:
     return tuple(item.shape) if isinstance(item, torch.Tensor) else item
 
 
-# Dtypes ---------------------------------------------------------------------------------------------------------------
-
-_KINDS = {bool: torch.bool, int: torch.int64}
-
-
-def _promoted(operands: Sequence[Any]) -> torch.dtype:
-    """torch's `result_type` of tensors and numbers: those with axes decide, then those without, then numbers."""
-    first = operands[0]
-    if all(isinstance(item, torch.Tensor) and item.dtype == first.dtype for item in operands):
-        return first.dtype  # type: ignore[no-any-return]
-    ranks: list[torch.dtype | None] = [None, None, None]
-    for item in operands:
-        tensor = isinstance(item, torch.Tensor)
-        rank = 2 if not tensor else 1 if item.dim() == 0 else 0
-        dtype = item.dtype if tensor else _of_number(item)
-        before = ranks[rank]
-        ranks[rank] = dtype if before is None else torch.promote_types(before, dtype)
-    found = ranks[2]
-    for higher in ranks[1::-1]:
-        found = found if higher is None else higher if found is None else _combined(higher, found)
-    assert found is not None
-    return found
-
-
-def _combined(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
-    """The dtype of operands, of which some decide unless the others are of a wider kind."""
-    if higher.is_complex:
-        return higher
-    if higher.is_floating_point:
-        return higher.to_complex() if lower.is_complex else higher
-    if higher == torch.bool or lower.is_floating_point or lower.is_complex:
-        return torch.promote_types(higher, lower)
-    return higher
-
-
-def _of_number(item: Any) -> torch.dtype:
-    default = torch.get_default_dtype()
-    return default.to_complex() if isinstance(item, complex) else _KINDS.get(type(item), default)
-
-
-def _letter(dtype: torch.dtype) -> str:
-    return "c" if dtype.is_complex else "f" if dtype.is_floating_point else "b" if dtype == torch.bool else "i"
-
-
-def _one_dtype(tensors: Sequence[torch.Tensor], letters: str = "f") -> torch.dtype:
-    """The dtype of all, which is one of these kinds."""
-    dtype = tensors[0].dtype
-    _require(_letter(dtype) in letters and all(item.dtype == dtype for item in tensors))
-    return dtype
-
-
 # Elementwise ----------------------------------------------------------------------------------------------------------
 
 _OPERANDS = frozenset(["self", "other", "exponent", "min", "max", "input", "tensor1", "tensor2", "weight", "end"])
 
 
-def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool = False) -> Row:
-    """A kernel of torch's TensorIterator, for operands whose common dtype is of these kinds.
+def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool = False, each: bool = False) -> Row:
+    """A kernel of torch's TensorIterator, for operands whose common dtype is of these kinds, or with `each` all are.
 
     The result has the dtype `result`, else the common one; with `floats` integers become floats before.
     """
@@ -200,8 +150,8 @@ def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool =
             for name, item in bound.items()
             if isinstance(item, torch.Tensor) or (name in _OPERANDS and isinstance(item, (bool, int, float, complex)))
         ]
-        common = _promoted(operands)
-        _require(_letter(common) in letters)
+        common = promoted(operands)
+        _require(letter(common) in letters and not (each and any(kind_of(item) not in letters for item in operands)))
         if floats and not (common.is_floating_point or common.is_complex):
             common = torch.get_default_dtype()
         shape = shapes.broadcast(*(tuple(item.shape) for item in tensors))
@@ -213,7 +163,7 @@ def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool =
 def _where(operator: Operator, bound: Bound) -> Form:
     condition, *others = bound.values()
     _require(condition.dtype == torch.bool)
-    common = _promoted(others)
+    common = promoted(others)
     tensors = [item for item in others if isinstance(item, torch.Tensor)]
     given = [condition, *(item for item in tensors)]
     shape = shapes.broadcast(*(tuple(item.shape) for item in given))
@@ -228,12 +178,18 @@ def _divided(operator: Operator, bound: Bound) -> Form:
     )
 
 
+def _power(operator: Operator, bound: Bound) -> Form:
+    """A number to the power of a tensor."""
+    exponent = bound["exponent"]
+    common = promoted([bound["self"], exponent])
+    _require(letter(common) in "if")
+    return Form(tuple(exponent.shape), strides.contiguous(exponent.shape), common)
+
+
 _ELEMENTWISE: list[tuple[Row, str]] = [
     (_elementwise("bifc"), "add.Tensor add.Scalar mul.Tensor mul.Scalar"),
-    (
-        _elementwise("ifc"),
-        "sub.Tensor sub.Scalar rsub.Scalar neg square pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar",
-    ),
+    (_elementwise("ifc", each=True), "sub.Tensor sub.Scalar rsub.Scalar"),
+    (_elementwise("ifc"), "neg square pow.Tensor_Tensor pow.Tensor_Scalar"),
     (_elementwise("if"), "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar"),
     (_elementwise("if"), "abs ceil floor round trunc relu clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor"),
     (_elementwise("bif"), "sign maximum minimum fmin fmax max.other min.other"),
@@ -248,7 +204,7 @@ _ELEMENTWISE: list[tuple[Row, str]] = [
     (_elementwise("bifc", floats=True), "asin acos atan asinh acosh atanh"),
     (_elementwise("bif", floats=True), "exp2 erf erfc erfinv lgamma digamma logit sinc atan2 xlogy.Tensor"),
     (_elementwise("f"), "gelu silu elu leaky_relu hardtanh hardswish hardsigmoid softplus mish celu selu relu6"),
-    (_elementwise("f"), "threshold softshrink hardshrink lerp.Tensor lerp.Scalar addcmul addcdiv"),
+    (_elementwise("f"), "threshold softshrink hardshrink addcmul addcdiv"),
     (_elementwise("bifc", torch.bool), "eq.Tensor eq.Scalar ne.Tensor ne.Scalar logical_not logical_and logical_or"),
     (_elementwise("bifc", torch.bool), "logical_xor isnan isinf isfinite"),
     (
@@ -256,6 +212,7 @@ _ELEMENTWISE: list[tuple[Row, str]] = [
         "lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar",
     ),
     (_divided, "div.Tensor_mode div.Scalar_mode"),
+    (_power, "pow.Scalar"),
     (_where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
 ]
 
@@ -272,7 +229,7 @@ def _packed(letters: str = "f", *others: str) -> Row:
     def row(operator: Operator, bound: Bound) -> Form:
         tensors = _tensors({name: item for name, item in bound.items() if name not in others})
         shape = _sizes(operator, bound)
-        return Form(shape, strides.contiguous(shape), _one_dtype(tensors, letters))
+        return Form(shape, strides.contiguous(shape), one_dtype(tensors, letters))
 
     return row
 
@@ -282,7 +239,7 @@ def _along_axis(operator: Operator, bound: Bound) -> Form:
     x = bound["self"]
     shape = _sizes(operator, bound)
     dtype = bound.get("dtype") or x.dtype
-    _require(_letter(dtype) == "f" and not bound.get("half_to_float"))
+    _require(letter(dtype) == "f" and not bound.get("half_to_float"))
     _require(-max(x.dim(), 1) <= bound["dim"] < max(x.dim(), 1))
     return Form(shape, strides.contiguous(shape), dtype)
 
@@ -295,27 +252,38 @@ def _embedded(operator: Operator, bound: Bound) -> Form:
 
 
 def _convolved(operator: Operator, bound: Bound) -> Form:
-    """Channels are the innermost axis if they seem to be in the input or in the weight."""
+    """Channels are the innermost axis if they seem to be in the input or in the weight, also where axes are added."""
     tensors = _tensors(bound)
     x, weight = tensors[:2]
-    dtype = _one_dtype(tensors)
+    dtype = one_dtype(tensors)
     shape = _sizes(operator, bound)
-    groups, turned = bound.get("groups", 1), bound.get("transposed", False)
-    channels, made_of = weight.shape[:2] if turned else weight.shape[1::-1]
-    _require(0 not in shape and weight.shape[0] % groups == 0)
-    _require(x.shape[1 - weight.dim()] == channels * (1 if turned else groups))
-    _require(all(tuple(bias.shape) == (made_of * (groups if turned else 1),) for bias in tensors[2:]))
-    last = x.dim() == weight.dim() and any(map(strides.seems_channels_last, (x, weight)))
-    return Form(shape, strides.channels_last(shape) if last else strides.contiguous(shape), dtype)
+    transposed = bound.get("transposed") or "transpose" in operator.target
+    if not transposed:  # of the others the row of sizes refuses what does not fit
+        groups = bound["groups"]
+        _require(0 not in shape and weight.shape[0] % groups == 0)
+        _require(x.shape[1 - weight.dim()] == weight.shape[1] * groups)
+        _require(all(tuple(bias.shape) == (weight.shape[0],) for bias in tensors[2:]))
+    alone, flat = x.dim() < weight.dim(), weight.dim() == 3
+    x, full = (x.unsqueeze(0), (1, *shape)) if alone else (x, shape)
+    if flat:
+        x, weight, full = x.unsqueeze(2), weight.unsqueeze(2), (*full[:2], 1, full[2])
+    _require(not transposed or x.dim() == 4)
+    last = any(map(strides.seems_channels_last, (x, weight)))
+    lie = strides.channels_last(full) if last else strides.contiguous(full)
+    lie = lie[:2] + lie[3:] if flat else lie
+    return Form(shape, lie[1:] if alone else lie, dtype)
 
 
 def _pooled(operator: Operator, bound: Bound) -> Any:
-    """A pooling or an interpolation keeps the format of its input."""
+    """A pooling or an interpolation keeps the format of its input; along one axis it is one along two."""
     x = next(iter(bound.values()))
     found = _sizes(operator, bound)
-    _require(_letter(x.dtype) == "f")
+    _require(letter(x.dtype) == "f")
     shape, *_ = found if isinstance(found, list) else [found]
     _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
+    if x.dim() == 3 and "pool1d" in operator.target:
+        lie = strides.suggested(x.unsqueeze(2), (*shape[:2], 1, shape[2]))
+        return Form(shape, lie[:2] + lie[3:], x.dtype)
     form = Form(shape, strides.suggested(x, shape), x.dtype)
     return (form, form._replace(dtype=torch.int64)) if isinstance(found, list) else form
 
@@ -330,19 +298,22 @@ def _fits_inside(padding: Any, kernel: Any) -> bool:
     return all(2 * border <= size for border, size in zip(*at, strict=True))
 
 
+def _pooled_apart(operator: Operator, bound: Bound) -> Form:
+    """A pooling whose result is contiguous, if that is not the mean of all."""
+    x = bound["self"]
+    _require(letter(x.dtype) == "f")
+    shape = _sizes(operator, bound)
+    _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
+    whole = "adaptive" in operator.target and set(shape[-3:]) == {1}
+    return Form(shape, strides.suggested(x, shape) if whole else strides.contiguous(shape), x.dtype)
+
+
 def _batch_norm(operator: Operator, bound: Bound) -> Any:
     x, *channels = _tensors(bound)
-    _one_dtype([x, *channels])
+    one_dtype([x, *channels])
     _require(x.dim() > 1 and all(tuple(item.shape) == (x.shape[1],) for item in channels))
-    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-    _require(any(x.is_contiguous(memory_format=form) for form in formats))
-    return Form(tuple(x.shape), tuple(x.stride()), x.dtype)
-
-
-def _layer_norm(operator: Operator, bound: Bound) -> Form:
-    tensors = _tensors(bound)
-    shape = _sizes(operator, bound)
-    return Form(shape, strides.contiguous(shape), _one_dtype(tensors))
+    shape = tuple(x.shape)
+    return Form(shape, strides.suggested(x, shape), x.dtype)
 
 
 def _recurrent(operator: Operator, bound: Bound) -> Any:
@@ -350,7 +321,7 @@ def _recurrent(operator: Operator, bound: Bound) -> Any:
     batch_first = bound["batch_first"]
     x, hidden = bound["input"], bound["hx"]
     states = [hidden] if isinstance(hidden, torch.Tensor) else list(hidden)
-    dtype = _one_dtype([*_tensors(bound)])
+    dtype = one_dtype([*_tensors(bound)])
     _require(x.dim() == 3)
     width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
     sizes = (*x.shape[:-1], width)
@@ -360,16 +331,13 @@ def _recurrent(operator: Operator, bound: Bound) -> Any:
 
 
 def _attention(operator: Operator, bound: Bound) -> Form:
-    """torch's fused kernel puts the heads behind the positions; where it does not take the operands, bmm makes them."""
+    """torch's fused kernel gives a tensor like the query; where it does not take the operands, products are made."""
     query, key, value, mask = (bound[name] for name in ("query", "key", "value", "attn_mask"))
-    dtype = _one_dtype([query, key, value])
+    dtype = one_dtype([query, key, value])
     _require(mask is None or mask.dtype in (dtype, torch.bool))
     shape = _sizes(operator, bound)
-    if not _is_fused(bound, query, key, value, mask):
-        return Form(shape, strides.contiguous(shape), dtype)
-    batch, heads, positions, width = shape
-    packed = strides.contiguous((batch, positions, heads, width))
-    return Form(shape, (packed[0], packed[2], packed[1], packed[3]), dtype)
+    fused = _is_fused(bound, query, key, value, mask)
+    return Form(shape, strides.preserved(query) if fused else strides.contiguous(shape), dtype)
 
 
 def _is_fused(bound: Bound, query: Any, key: Any, value: Any, mask: Any) -> bool:
@@ -385,6 +353,143 @@ def _is_fused(bound: Bound, query: Any, key: Any, value: Any, mask: Any) -> bool
     )
 
 
+# Reductions -----------------------------------------------------------------------------------------------------------
+
+
+def _reduced(letters: str, result: torch.dtype | None = None, sums: bool = False) -> Row:
+    """What is computed of the elements along axes; sums of integers are int64."""
+
+    def row(operator: Operator, bound: Bound) -> Any:
+        x = next(iter(bound.values()))
+        shape = _sizes(operator, bound)
+        dtype = bound.get("dtype") or x.dtype
+        _require(letter(dtype) in letters and dtype != torch.uint8 and (sums or bound.get("dtype") is None))
+        if sums and bound.get("dtype") is None and letter(dtype) in "bi":
+            dtype = torch.int64
+        values = shape[0] if isinstance(shape, list) else shape
+        form = Form(values, strides.contiguous(values), result or dtype)
+        return (form, form._replace(dtype=torch.int64)) if isinstance(shape, list) else form
+
+    return row
+
+
+def _sorted(operator: Operator, bound: Bound) -> Any:
+    x = bound["self"]
+    _require(letter(x.dtype) in "bif")
+    form = Form(tuple(x.shape), tuple(x.stride()) if strides.is_dense(x) else strides.contiguous(x.shape), x.dtype)
+    return form, form._replace(dtype=torch.int64)
+
+
+# What is picked and joined --------------------------------------------------------------------------------------------
+
+
+def _joined(operator: Operator, bound: Bound) -> Form:
+    tensors = bound["tensors"]
+    shape = _sizes(operator, bound)
+    last = all(map(strides.seems_channels_last, tensors))
+    return Form(shape, strides.channels_last(shape) if last else strides.contiguous(shape), promoted(tensors))
+
+
+def _stacked(operator: Operator, bound: Bound) -> Form:
+    """Tensors that are joined along an axis, which is then split; for the last axis they get it before."""
+    tensors = bound["tensors"]
+    shape = _sizes(operator, bound)
+    axis = bound["dim"] % len(shape)
+    lie = strides.contiguous(shape)
+    if axis < len(shape) - 1 and all(map(strides.seems_channels_last, tensors)):
+        size = shape[axis + 1]
+        whole = strides.channels_last((*shape[:axis], shape[axis] * size, *shape[axis + 2 :]))
+        lie = (*whole[:axis], whole[axis] * size, *whole[axis:])
+    return Form(shape, lie, one_dtype(tensors, "bifc"))
+
+
+def _picked(*places: str) -> Row:
+    """A contiguous result of the first operand's dtype; the tensors of these names are int64."""
+
+    def row(operator: Operator, bound: Bound) -> Form:
+        x = bound["self"]
+        given = [bound[name] for name in places]
+        src = bound.get("src")
+        _require(all(item.dtype == torch.int64 for item in given) and (src is None or src.dtype == x.dtype))
+        shape = _sizes(operator, bound)
+        return Form(shape, strides.contiguous(shape), x.dtype)
+
+    return row
+
+
+def _indexed(operator: Operator, bound: Bound) -> Form:
+    """What tensors of places pick: an elementwise kernel on the operand without these axes and on the places."""
+    x, indices = bound["self"], list(bound["indices"])
+    given = [item for item in indices if item is not None]
+    _require(all(item.dtype == torch.int64 for item in given))
+    shape = _sizes(operator, bound)
+    picked = shapes.broadcast(*(tuple(item.shape) for item in given))
+    places = [axis for axis, item in enumerate(indices) if item is not None]
+    rest = [axis for axis in range(x.dim()) if axis not in places]
+    first = places[0] if places[-1] - places[0] + 1 == len(places) else 0
+    lie = [x.stride(axis) for axis in rest]
+    lie[first:first] = [0] * len(picked)
+    operands = [torch.empty_strided(shape, lie, dtype=x.dtype, device="meta")]
+    for item in given:
+        wide = item.expand(picked)
+        own = (*[1] * first, *picked, *[1] * (len(rest) - first))
+        operands.append(wide.view(own) if wide.is_contiguous() else wide.reshape(own))
+    return Form(shape, strides.iterated(operands, shape, x.dtype), x.dtype)
+
+
+def _padded(operator: Operator, bound: Bound) -> Form:
+    x, sizes = bound["self"], bound["pad"]
+    _require(bound.get("mode", "constant") == "constant" and max(sizes, default=0) > 0)
+    shape = _sizes(operator, bound)
+    return Form(shape, strides.suggested(x, shape), x.dtype)
+
+
+def _gated(operator: Operator, bound: Bound) -> Form:
+    x, dim = bound["self"], bound["dim"]
+    shape = _sizes(operator, bound)
+    half = x.narrow(dim, 0, shape[dim % x.dim()])
+    return Form(shape, strides.iterated([half, half], shape, one_dtype([x])), x.dtype)
+
+
+def _masked(operator: Operator, bound: Bound) -> Form:
+    x, mask = bound["self"], bound["mask"]
+    value = bound["value"]
+    _require(mask.dtype == torch.bool and (not isinstance(value, torch.Tensor) or value.dim() == 0))
+    _require(torch.can_cast(promoted([value]), x.dtype) or letter(x.dtype) == "f")
+    shape = shapes.broadcast(tuple(x.shape), tuple(mask.shape))
+    return Form(shape, strides.contiguous(shape), x.dtype)
+
+
+def _itself(operator: Operator, bound: Bound) -> torch.Tensor:
+    """What fills its operand."""
+    x: torch.Tensor = bound["self"]
+    src = bound.get("src")
+    _require(src is None or shapes.broadcast(tuple(src.shape), tuple(x.shape)) == tuple(x.shape))
+    return x
+
+
+# New tensors ----------------------------------------------------------------------------------------------------------
+
+
+def _made(default: Callable[[Bound], torch.dtype]) -> Row:
+    """A contiguous tensor of numbers; `default` is its dtype where the call does not say it."""
+
+    def row(operator: Operator, bound: Bound) -> Form:
+        _require(bound.get("layout") in (None, torch.strided) and bound.get("memory_format") is None)
+        shape = _sizes(operator, bound)
+        return Form(shape, strides.contiguous(shape), bound.get("dtype") or default(bound))
+
+    return row
+
+
+def _of_numbers(*names: str) -> Callable[[Bound], torch.dtype]:
+    return lambda bound: promoted([bound[name] for name in names if bound.get(name) is not None])
+
+
+def _as_set(bound: Bound) -> torch.dtype:
+    return torch.get_default_dtype()
+
+
 # Copies, and what may be one ------------------------------------------------------------------------------------------
 
 
@@ -392,7 +497,7 @@ def _dropped(operator: Operator, bound: Bound) -> Any:
     x = bound["input"]
     if not bound["train"] or bound["p"] == 0 or 0 in x.shape:
         return x
-    _require(_letter(x.dtype) == "f")
+    _require(letter(x.dtype) == "f")
     same = torch.empty_strided(x.shape, strides.preserved(x), device="meta", dtype=x.dtype)
     return Form(tuple(x.shape), strides.iterated([x, same], tuple(x.shape), x.dtype), x.dtype)
 
@@ -444,22 +549,45 @@ def _reshaped(operator: Operator, bound: Bound) -> Any:
 
 
 _TO = "to.device to.dtype to.dtype_layout to.other to.prim_dtype type_as _to_copy"
+_CONVOLUTIONS = "convolution _convolution conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding"
 
 ROWS: dict[str, Row] = {
     f"aten::{name}": row
     for row, names in [
         *_ELEMENTWISE,
-        (_packed("bif"), "mm bmm addmm matmul baddbmm stack"),
-        (_packed(), "linear"),
+        (_packed("bif"), "mm bmm addmm matmul baddbmm mv dot"),
+        (_packed(), "linear layer_norm instance_norm"),
         (_along_axis, "softmax.int log_softmax.int _softmax _log_softmax _safe_softmax"),
         (_embedded, "embedding"),
-        (_convolved, "convolution _convolution conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding"),
-        (_pooled, "max_pool2d max_pool3d avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d"),
+        (_convolved, f"{_CONVOLUTIONS} conv_transpose1d conv_transpose2d.input"),
+        (_pooled, "max_pool2d max_pool3d avg_pool2d adaptive_avg_pool2d group_norm"),
+        (_pooled, "avg_pool1d adaptive_avg_pool1d"),
         (_pooled, "upsample_nearest2d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec"),
+        (_pooled_apart, "max_pool1d avg_pool3d adaptive_avg_pool3d"),
         (_batch_norm, "batch_norm"),
-        (_layer_norm, "layer_norm"),
         (_recurrent, "lstm.input gru.input rnn_tanh.input rnn_relu.input"),
         (_attention, "scaled_dot_product_attention"),
+        (_reduced("bif", sums=True), "sum sum.dim_IntList prod prod.dim_int cumsum cumprod"),
+        (_reduced("f"), "mean mean.dim logsumexp var.dim var.correction std.dim std.correction"),
+        (_reduced("f"), "norm.ScalarOpt_dim linalg_vector_norm"),
+        (_reduced("bif"), "max min amax amin max.dim min.dim topk"),
+        (_reduced("if", torch.int64), "argmax argmin"),
+        (_reduced("bif", torch.bool), "any all any.dim all.dim"),
+        (_sorted, "sort"),
+        (_joined, "cat"),
+        (_stacked, "stack"),
+        (_picked("index"), "index_select gather scatter.src scatter.value scatter_add"),
+        (_picked(), "tril triu repeat"),
+        (_indexed, "index.Tensor"),
+        (_padded, "constant_pad_nd pad"),
+        (_gated, "glu"),
+        (_masked, "masked_fill.Scalar masked_fill.Tensor"),
+        (_itself, "copy_ fill_.Scalar zero_ normal_ uniform_ bernoulli_.float"),
+        (_made(_as_set), "zeros ones empty.memory_format rand randn eye eye.m linspace"),
+        (_made(_of_numbers("fill_value")), "full"),
+        (_made(_of_numbers("start", "end", "step")), "arange arange.start arange.start_step"),
+        (_made(lambda bound: torch.int64), "randint randint.low randperm one_hot"),
+        (_made(lambda bound: bound["self"].dtype), "new_zeros new_ones new_full new_empty"),
         (_dropped, "dropout"),
         (_alike, "clone empty_like zeros_like ones_like full_like rand_like randn_like"),
         (_contiguous, "contiguous"),

@@ -18,6 +18,7 @@ import torch
 from proto_schema.sizes import Dim, Size
 from proto_schema.sizes import size as sizes
 from purexport.frontends.core.shape_functions import SHAPES, UnfitError, broadcast
+from purexport.frontends.dispatch.size_rows import SIZES
 
 Shape = tuple[Dim, ...]
 
@@ -243,12 +244,9 @@ def _one_hot(x: Any, count: Any = -1) -> Any:
     return (*x, count)
 
 
-def _gather(x: Any, dim: Any, index: Any, *_: Any) -> Any:
-    return index
-
-
 ROWS: dict[str, Callable[..., Any]] = {
     **SHAPES,
+    **SIZES,
     "aten::slice.Tensor": _slice,
     **dict.fromkeys(("aten::split.Tensor", "aten::split"), _split),
     **dict.fromkeys(("aten::split_with_sizes", "aten::split.sizes"), _sections),
@@ -268,7 +266,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten::upsample_bilinear2d.vec": _resized,
     "aten::upsample_bicubic2d.vec": _resized,
     "aten::topk": _topk,
-    "aten::gather": _gather,
     "aten::one_hot": _one_hot,
     **dict.fromkeys(
         ("aten::dropout", "aten::dropout_", "aten::rms_norm", "aten::instance_norm", "aten::softmax.int"), _same

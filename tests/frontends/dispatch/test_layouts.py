@@ -16,7 +16,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from purexport.errors import ExportError
+from purexport.frontends.dispatch import metas
 from purexport.frontends.dispatch.data import Entry
+from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.recorder import Recorder
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.torch_patches.before_composites import below, calls_before_composites
@@ -32,35 +34,58 @@ OTHERWISE = {
 }
 
 
-def wrong(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """The calls of which something else was said than the kernels give."""
+def wrong(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rows: set[str] | None = None
+) -> Iterator[str]:
+    """The calls of which something else was said than the kernels give, strides among it where a row said them.
+
+    `rows` gets the names of these rows.
+    """
     recorder = Recorder({}, {}, {}, {})
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
             leaves[place] = recorder.input(leaf.detach(), f"x{place}", {})
     given, named = pytree.tree_unflatten(leaves, spec)
-    made: list[tuple[str, Recorded]] = []
+    made: list[tuple[str, bool, Recorded]] = []
+    of_rows: list[str] = []
+    form_of = metas.form_of
+
+    def form(operator: Operator, bound: Mapping[str, Any]) -> Any:
+        found = form_of(operator, bound)
+        of_rows.append(operator.target)
+        return found
+
+    def by_row(target: str) -> bool:
+        name, dot, overload = target.partition(".")
+        return target in of_rows and not {target, f"{name.removesuffix('_')}{dot}{overload}"}.isdisjoint(metas.ROWS)
+
     keep = Entry.made
 
     def noted(entry: Entry, results: Sequence[Any]) -> None:
         keep(entry, results)
         found = [item for item in pytree.tree_leaves(list(results)) if type(item) is Recorded]
-        made.extend((entry.operator.target, item) for item in found)
+        made.extend((entry.operator.target, by_row(entry.operator.target), item) for item in found)
+        of_rows.clear()
 
     with pytest.MonkeyPatch.context() as patch, torch.no_grad(), calls_before_composites(recorder.call):
         patch.setattr(Entry, "made", noted)
+        patch.setattr(metas, "form_of", form)
         function(*given, **named)
     with below(), torch.no_grad():
         for entry in recorder.log:
             if not entry.done:
                 recorder.elements._run_entry(entry)
-    for target, item in made:
-        real = item.elements
-        said = item.layout_
-        if target in OTHERWISE or real is None or (real.dtype, real.shape) == (said.dtype, said.example):
+    for target, known, item in made:
+        if known and rows is not None:
+            rows.add(target)
+        real, said = item.elements, item.layout_
+        if target in OTHERWISE or real is None:
             continue
-        yield f"{target}: {real.dtype} {tuple(real.shape)}, not {said.dtype} {tuple(said.example)}"
+        found = (real.dtype, tuple(real.shape), real.stride() if known else None)
+        wanted = (said.dtype, tuple(said.example), said.meta.stride() if known else None)
+        if found != wanted:
+            yield f"{target}: {found}, not {wanted}"
 
 
 X = torch.rand(4, 6)
