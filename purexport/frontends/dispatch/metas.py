@@ -548,7 +548,7 @@ def _reshaped(operator: Operator, bound: Bound) -> Any:
         return Form(shape, strides.contiguous(shape), x.dtype)
 
 
-_TO = "to.device to.dtype to.dtype_layout to.other to.prim_dtype type_as _to_copy"
+_TO = "to.device to.dtype to.dtype_layout to.other type_as _to_copy"
 _CONVOLUTIONS = "convolution _convolution conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding"
 
 ROWS: dict[str, Row] = {

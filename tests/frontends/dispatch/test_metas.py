@@ -129,7 +129,8 @@ torch.randperm(6) + x   F.one_hot(P, 3)   x.new_zeros(6)   x.new_ones(6)   x.new
 F.dropout(x)   F.dropout(x, training=False)   x.clone()   torch.empty_like(x)   torch.zeros_like(x)
 torch.ones_like(x)   torch.full_like(x, 2)   torch.rand_like(x)   torch.randn_like(x)   x.contiguous()
 x.contiguous(memory_format=torch.channels_last)   x.to(torch.float64)   x.double()   x.to('cpu')   x.to(P)
-x.type_as(P)   x.to(torch.float64, memory_format=torch.channels_last)   x.reshape(2, -1)   x.reshape(8, 36)
+x.type_as(P)   x.to(torch.float64, memory_format=torch.channels_last)   x.reshape(2, -1)   torch.std(x, 1, correction=0)   aten.norm.ScalarOpt_dim(x, 2, [1])   aten.to.other(x, P)
+x.reshape(8, 36)
 x.flatten(1)   x.flatten(0, 1)   torch.einsum('abcd,abed->abce', x, x)   x.add_(1)   x.relu_()
 torch._softmax(x, 1, False)   torch._log_softmax(x, 1, False)   aten._safe_softmax(x, 1)
 aten._to_copy(x, dtype=torch.int32)
@@ -144,7 +145,6 @@ LIE = {
     "a part": torch.rand(2, 4, 6, 7)[..., 1:],
 }
 OTHERS = set(metas.ROWS) - {f"aten::{name}" for name in ELEMENTWISE}
-NOT_CALLED = {"aten::" + name for name in ["to.device", "to.dtype_layout", "to.prim_dtype", "to.other", "fill_.Scalar"]}
 
 
 def test_other_rows() -> None:
@@ -156,4 +156,4 @@ def test_other_rows() -> None:
         for name, x in LIE.items():
             said += [f"{call}, {name}: {one}" for one in wrong(function, (x,), {}, rows)]
     assert not said, "\n".join(said)
-    assert OTHERS - rows <= NOT_CALLED, OTHERS - rows
+    assert rows >= OTHERS, OTHERS - rows
