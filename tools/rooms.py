@@ -214,7 +214,9 @@ ROOMS = {
         " frontends/specialized_axes",
         "frontends/{rolled,search_growth,far_probes,routes_agree} shapes/dynamic_shapes",
     ),
-    "frontends.dispatch": _room("purexport/frontends/dispatch/*", "frontends/dispatch/{shapes,models,layouts,metas}"),
+    "frontends.dispatch": _room(
+        "purexport/frontends/dispatch/*", "frontends/dispatch/{shapes,models,layouts,metas,pieces,ranges}"
+    ),
     "frontends.export": _room(
         "purexport/frontends/export/*",
         "frontends/export/* frontends/{free_axes,higher_order}",

@@ -26,13 +26,8 @@ def _has_mask(call: Call) -> bool:
 
 
 def holds_for_all_sizes(condition: Any) -> bool:
-    """Whether a condition on symbolic sizes holds, whatever they are.
-
-    The import stands here because it loads sympy, which a trace without dynamic axes does not need.
-    """
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    return bool(statically_known_true(condition))
+    """Whether a condition on symbolic sizes holds, whatever they are."""
+    return bool(condition.node.statically_known_true("", 0) if isinstance(condition, torch.SymBool) else condition)
 
 
 def _one_hot(self: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:

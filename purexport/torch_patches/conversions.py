@@ -1,4 +1,4 @@
-"""Lets a trace record `int(x.shape[2] * 0.5)`, `float(x.shape[2])` and `len(x)`, in the modules that ask for it.
+"""Lets a capture record `int(x.shape[2] * 0.5)`, `float(x.shape[2])` and `len(x)`, in the modules that ask for it.
 
 Under the tracer a size is a tensor, but what `int`, `float` and `len` give is a number, whatever the tensor says.  So
 these names stand for others for a while, in the namespaces of such modules alone.  There they are what they
@@ -30,7 +30,8 @@ class _Kind(type):
     form: Form
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        found = cls.form(args[0]) if len(args) == 1 and not kwargs else None
+        taken = not kwargs and (len(args) == 1 or cls.original is range)  # int("11", 2) is about a text
+        found = cls.form(*args) if taken else None
         return cls.original(*args, **kwargs) if found is None else found
 
     def __instancecheck__(cls, instance: Any) -> bool:

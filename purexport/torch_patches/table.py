@@ -18,7 +18,7 @@ from torch.autograd import function as autograd
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from purexport.torch_patches.attention import plain_attention
+from purexport.torch_patches.attention import attention_function, plain_attention, symbols_taken_by_attention
 from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
 from purexport.torch_patches.batched import batched_calls_handed_to, call_of_batched_functions
 from purexport.torch_patches.before_composites import below, calls_before_composites, key_is_excluded, key_is_included
@@ -202,7 +202,7 @@ PATCHES = (
     ),
     TorchPatch(
         conversions_recorded,
-        "int, float and len, as modules of the model that convert sizes see them",
+        "int, float, len, range and the like, as modules of the model that convert sizes see them",
         "Python makes numbers of sizes there, and the file would have those of the example",
         (2, 0),
         replaced_conversions,
@@ -213,6 +213,13 @@ PATCHES = (
         "in eval mode attention layers run a fused operator, which has no decomposition",
         (2, 3),
         torch.backends.mha.get_fastpath_enabled,
+    ),
+    TorchPatch(
+        symbols_taken_by_attention,
+        "torch.nn.functional.scaled_dot_product_attention",
+        "a symbolic `is_causal`, which code gets of `n > 1 and mask is None`, is refused",
+        (2, 0),
+        attention_function,
     ),
     TorchPatch(
         plain_flexible_attention,

@@ -76,14 +76,14 @@ def rolled(graph: AtenGraph, least: int = _LEAST, counts: Container[int] | None 
         at += len(before)
     if not found:
         return None
-    return AtenGraph(graph.inputs, _used(calls, outputs), outputs, graph.output_names, graph.assigned)
+    return AtenGraph(graph.inputs, used_calls(calls, outputs), outputs, graph.output_names, graph.assigned)
 
 
-def _used(calls: Sequence[Call], outputs: Sequence[Any]) -> list[Call]:
-    """The calls without those that served the steps alone, such as the taking apart of a list."""
+def used_calls(calls: Sequence[Call], outputs: Sequence[Any]) -> list[Call]:
+    """The calls without those that nothing takes, such as the taking apart of a list."""
     used, found = set(values_in(outputs)), []
     for call in reversed(calls):
-        if call.blocks or _writes(call) or not used.isdisjoint(call.outputs):
+        if call.blocks or writes_of(call) or not used.isdisjoint(call.outputs):
             found.append(call)
             used.update(call.inputs())
     return found[::-1]
@@ -185,7 +185,7 @@ class _Known:
                 of = None if source is None else inner.args[source]
                 if isinstance(of, AtenValue):
                     roots.update(dict.fromkeys(inner.outputs, roots.get(of, of)))
-                for name in _writes(inner):
+                for name in writes_of(inner):
                     written = inner.args[name]
                     root = places.get(roots.get(written, written)) if isinstance(written, AtenValue) else None
                     distances[at] = max(distances[at], len(calls) if root is None else at - root)
@@ -309,7 +309,7 @@ class _RolledLoop:
         """The positions of views of what comes from outside, which are the same at each step."""
         found: set[int] = set()
         for position, plan in enumerate(self.plans):
-            if _source(self.steps[0][position]) is None or any(_writes(self.steps[0][position])):
+            if _source(self.steps[0][position]) is None or any(writes_of(self.steps[0][position])):
                 continue
             kinds = list(_kinds(plan.values()))
             if all(not isinstance(item, (_Before, _Counted, _Piece)) for item in kinds) and all(
@@ -324,7 +324,7 @@ class _RolledLoop:
         """Raise where a step writes to what is not its own."""
         for step in self.steps[:2]:  # all others are as the second one
             for call in step:
-                for name in _writes(call):
+                for name in writes_of(call):
                     root = self.roots.get(call.args[name], call.args[name])
                     if root not in self.makers or self.makers[root][0] != self.makers[call.outputs[0]][0]:
                         raise _NoLoopError
@@ -537,7 +537,7 @@ def _left_out(index: _Counted, size: Any, count: int) -> int | None:
     return 0 if index.by == -1 and index.first == -1 and count == size else None
 
 
-def _writes(call: Call) -> tuple[str, ...]:
+def writes_of(call: Call) -> tuple[str, ...]:
     return () if call.blocks or not _has_schema(call) else signature(call.target).writes
 
 

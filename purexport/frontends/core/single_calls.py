@@ -100,6 +100,8 @@ def _shape(target: str) -> Callable[..., Any]:
     return shape
 
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 # Forms ----------------------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +160,15 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
     return _operator("one_hot")(tensor, num_classes)
 
 
+def _pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+    """A value that follows from sizes is selected where the padding is."""
+    if type(value) not in _SYMBOLIC:
+        return functional.pad(input, pad, mode, value)
+    inside = functional.pad(torch.ones_like(input, dtype=torch.bool), pad, value=False)
+    filled = torch.scalar_tensor(value, dtype=input.dtype, device=input.device)
+    return torch.where(inside, functional.pad(input, pad), filled)
+
+
 def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
     """A start given as a tensor becomes a number first; torch must know that it counts from the front."""
     if not isinstance(start, Tensor):
@@ -175,9 +186,6 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None 
         return functional.affine_grid(theta, list(size), align_corners)
     result: Tensor = _operator("affine_grid_generator")(theta, list(size), bool(align_corners))
     return result
-
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def _made_of(function: Any, data: Any, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
@@ -267,6 +275,7 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_kron, (torch.kron, torch.Tensor.kron)),
         (_grouped_mm, [getattr(torch, name) for name in ("_grouped_mm",) if hasattr(torch, name)]),
         (_one_hot, (functional.one_hot,)),
+        (_pad, (functional.pad,)),
         (_affine_grid, (functional.affine_grid,)),
         *((functools.partial(_made_of, function), (function,)) for function in (torch.tensor, torch.as_tensor)),
         (_new_tensor, (torch.Tensor.new_tensor,)),

@@ -1,4 +1,4 @@
-"""Python's own functions on symbolic numbers: `int`, `float`, `len`, `min`, `max`, and those of `math`.
+"""Python's own functions on symbolic numbers: `int`, `float`, `len`, `min`, `max`, `range`, and those of `math`.
 
 Each form gives None where nothing is symbolic, and then Python's own function decides.  `math` is replaced as a module;
 the builtins have other meanings only in the namespaces of modules where a first run showed that they are needed.
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
+from purexport.frontends.dispatch.ranges import CountedNumbers, as_list, counted
 from purexport.frontends.dispatch.tensors import Recorded
 
 _REALS = (int, float, torch.SymInt, torch.SymFloat)
@@ -36,6 +37,8 @@ def _as_float(item: Any = 0.0) -> Any:
 
 
 def _length(item: Any) -> Any:
+    if isinstance(item, CountedNumbers):
+        return item.length()
     return item.shape[0] if type(item) is Recorded and item.layout_.sizes else None
 
 
@@ -96,6 +99,8 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     len: _length,
     min: _chosen("sym_min"),
     max: _chosen("sym_max"),
+    range: counted,
+    list: as_list,
 }
 NAMES = frozenset(function.__name__ for function in BUILTINS)
 MATH: dict[str, Callable[..., Any]] = {

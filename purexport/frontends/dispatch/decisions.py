@@ -12,6 +12,8 @@ that is noted with its line.  What a note means:
 |                                           |          | a number becomes static, with the line                   |
 | the same of a size that is not declared   | example  | a remark with the line too, where Python code asks: the  |
 | (computed otherwise, or of the data)      |          | file goes this way                                       |
+| comparison of a size of the data with 0   | example  | nothing where the model does the same for both answers   |
+| or 1, by Python code                      |          | (it runs again); else as any other                       |
 | any other comparison of sizes             | example  | a remark with the line: the file goes this way           |
 | a number as a Python number (`range(n)`)  | example  | the axes in it become static, with the line; a number of |
 |                                           |          | the arguments becomes a constant, with the line          |
@@ -45,12 +47,16 @@ LEAST = 2
 
 @dataclass
 class Path:
-    """A comparison with its answer, and the line that asks; `learnt` where all sizes have the answer from then on."""
+    """A comparison with its answer, and the line that asks; `learnt` where all sizes have the answer from then on.
+
+    `of_few` is whether Python asks about no or one element.
+    """
 
     number: Number
     holds: bool
     line: str
     learnt: bool = False
+    of_few: bool = False
 
     def __str__(self) -> str:
         text = text_of(self.number)
@@ -63,7 +69,8 @@ class Decisions:
     `required` are the sizes that Python took as numbers.  Where `stays_open`, no axis becomes static by that.  `least`
     are the sizes of axes that are captured as if they were larger, as the `enlarged` ones are in the example.
     `of_least` are the comparisons that have another answer for such a size of an axis, and that for the axis and size
-    `small` have this answer.  `taken` are the numbers among the arguments that Python took, with the line.
+    `small` have this answer.  `taken` are the numbers among the arguments that Python took, with the line.  What Python
+    asks about no or one element on the line `turned` has the other answer than in the example.
     """
 
     def __init__(
@@ -73,8 +80,10 @@ class Decisions:
         small: tuple[str, int] | None,
         least: Mapping[str, range],
         enlarged: Collection[str],
+        turned: str | None = None,
     ) -> None:
         self.axes = set(axes)
+        self.turned = turned
         self.stays_open = stays_open
         self.least = least
         self.small = small
@@ -82,6 +91,7 @@ class Decisions:
         self.taken: dict[str, str] = {}
         self._usual = {name: Size.symbol(name, LEAST) for name in enlarged}
         self.required: dict[Size, None] = {}
+        self.behind: dict[str, frozenset[str]] = {}  # of a symbol, the declared axes that it follows from
         self.equations = Equations()
         self.places: dict[str, str] = {}
         self.paths: dict[str, Path] = {}
@@ -140,12 +150,39 @@ class Decisions:
             one, other = (item.size if isinstance(item, Number) else item for item in number.origin[1])
             if self.stays_open and self._is_number_of_steps(one, other):
                 return holds
-            if one is not None and other is not None and (names := self.learn(one, other, line)):
-                if by_python and not all(map(self._is_said, names)):
+            if one is not None and other is not None:
+                names = self.learn(one, other, line)
+                if by_python and not (names and all(map(self._is_said, names))):
                     self.paths.setdefault(text_of(number), Path(number, holds, line, learnt=True))
-                return holds
-        self.paths.setdefault(text_of(number), Path(number, holds, line))
-        return holds
+                if names or self.provable(number) is not None:
+                    return holds
+        of_few = by_python and _is_of_few(number)
+        path = self.paths.setdefault(text_of(number), Path(number, holds, line, of_few=of_few))
+        return holds is not (path.of_few and path.line == self.turned)
+
+    def lines_of_few(self) -> list[str]:
+        """The lines on which Python asks about no or one element of what the data decides."""
+        return list(dict.fromkeys(path.line for path in self.paths.values() if path.of_few))
+
+    def forget(self, line: str) -> None:
+        """What Python asks about no or one element on this line changes nothing."""
+        self.paths = {text: path for text, path in self.paths.items() if not (path.of_few and path.line == line)}
+
+    def is_positive_by_path(self, size: Dim) -> bool:
+        """Whether a size is positive on the path that was taken."""
+        for path in self.paths.values():
+            target, operands = path.number.origin
+            one, other = _sizes(operands) if target in _RELATIONS else (None, None)
+            if one is None or other is None:
+                continue
+            sign = _GREATER.get((target, path.holds))
+            equals = self.equations.equals
+            if sign is not None and equals(sign * (one - other), size):
+                return True
+            differs = (target, path.holds) in _UNEQUAL and (equals(one - other, size) or equals(other - one, size))
+            if differs and self.equations.less(size, 0) is False:
+                return True
+        return False
 
     def _usually(self, number: Number, line: str) -> bool | None:
         """The answer for all sizes that are captured, where it is another one for the least size of an axis."""
@@ -181,6 +218,16 @@ class Decisions:
                 self.learn(one, other, line)
         return True
 
+    def axes_of(self, number: Number) -> frozenset[str] | None:
+        """The declared axes that a number follows from; None where data decides it too."""
+        found: set[str] = set()
+        for name in _symbols(number):
+            axes = frozenset([name]) if name in self.axes else self.behind.get(name)
+            if axes is None:
+                return None
+            found |= axes
+        return frozenset(found)
+
     def require(self, number: Number, line: str, number_of_data: str) -> None:
         """Python takes the number of the example as it is."""
         arguments = arguments_in(number)
@@ -195,12 +242,11 @@ class Decisions:
             self.required.setdefault(number.size)
             if self.stays_open:
                 return
-        for name in sorted(symbols):
-            if name in self.axes:
-                example = number.owner.example_of(name)  # type: ignore[attr-defined]
-                self.learn(number.owner.symbol(name), example, line)  # type: ignore[attr-defined]
-            elif not arguments:
-                self.of_data.setdefault(number_of_data)
+        axes = self.axes_of(number)
+        for name in sorted(symbols & self.axes if axes is None else axes):
+            self.learn(number.owner.symbol(name), number.owner.example_of(name), line)  # type: ignore[attr-defined]
+        if axes is None and not arguments:
+            self.of_data.setdefault(number_of_data)
 
     def _is_the_same_nearby(self, number: Number) -> bool:
         """Whether a number is the example's for all sizes up to several times the example's: a count of blocks, say."""
@@ -261,6 +307,21 @@ _RELATIONS = frozenset(f"aten::{name}.int" for name in ("eq", "ne", "lt", "le", 
 _PLAIN = frozenset(["aten::eq.int", "aten::lt.int", "aten::gt.int"])
 _JOINED = frozenset(["aten::__and__.bool", "aten::__or__.bool"])
 _EQUATIONS = frozenset([("aten::eq.int", True), ("aten::ne.int", False)])
+_UNEQUAL = frozenset([("aten::eq.int", False), ("aten::ne.int", True)])
+# comparisons that say that the first number is greater, or the second one
+_GREATER = {("aten::gt.int", True): 1, ("aten::le.int", False): 1}
+_GREATER |= {("aten::lt.int", True): -1, ("aten::ge.int", False): -1}
+
+
+def _sizes(operands: Sequence[Any]) -> tuple[Dim | None, Dim | None]:
+    one, other = (item.size if isinstance(item, Number) else item for item in operands)
+    return one, other
+
+
+def _is_of_few(number: Number) -> bool:
+    """Whether a comparison is one with 0 or 1."""
+    target, operands = number.origin
+    return target in _RELATIONS and any(size in (0, 1) for size in _sizes(operands) if isinstance(size, int))
 
 
 def of_least_size(name: str, size: int, paths: Sequence[Path]) -> str:
@@ -286,6 +347,8 @@ def _symbols(number: Number) -> set[str]:
     """The symbols in a number."""
     if number.size is not None:
         return set(number.size.symbols) if isinstance(number.size, Size) else set()
+    if number.origin is None:
+        return set()
     if not isinstance(number.origin, tuple) or not isinstance(number.origin[0], str):
         return {"data"}
     found: set[str] = set()

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from purexport.frontends.dispatch.ranges import CountedNumbers
 from purexport.frontends.dispatch.tensors import Recorded
 
 _MASKS = (torch.bool, torch.uint8)
@@ -42,7 +43,7 @@ def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
 def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
     """A part of the tensor, and the index into it that is left."""
     items = index if type(index) is tuple else (index,)
-    if not any(type(item) in (Recorded, torch.SymInt, slice) for item in items):
+    if not any(type(item) in (Recorded, CountedNumbers, torch.SymInt, slice) for item in items):
         return tensor, index
     found = [_number(item) for item in items]
     places = [place for place, item in enumerate(found) if isinstance(item, torch.SymInt)]
@@ -110,6 +111,8 @@ def _number(item: Any) -> Any:
     if kind is Recorded:
         layout = item.layout_
         return item.item() if item.free and not layout.sizes and _is_whole(layout.dtype) else item
+    if kind is CountedNumbers:
+        return item.as_tensor()
     if kind is slice:
         return slice(*map(_number, (item.start, item.stop, item.step)))
     return item

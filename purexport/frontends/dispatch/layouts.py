@@ -392,4 +392,8 @@ _CHOSEN = {
 
 
 def _value(size: Dim, values: Mapping[str, int]) -> int:
-    return size.at(values) if isinstance(size, Size) else size
+    """The size at these values; -1 where there is none, because something is divided by zero."""
+    try:
+        return size.at(values) if isinstance(size, Size) else size
+    except ZeroDivisionError:
+        return -1

@@ -1,6 +1,7 @@
 """`torch.tensor([x.sum(), 1.0])`: literals whose numbers are tensors of the run become the stack of their numbers.
 
-torch would take the numbers out of the tensors, and the file would hold the example's.
+torch would take the numbers out of the tensors, and the file would hold the example's.  A sequence of numbers that a
+size counts makes a tensor of itself.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any
 
 import torch
 
+from purexport.frontends.dispatch.ranges import CountedNumbers
 from purexport.frontends.dispatch.tensors import Recorded
 
 
 def literal(function: Any, data: Any, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
     """`function(data, ...)`, for `torch.tensor` and `torch.as_tensor`."""
+    if isinstance(data, CountedNumbers):
+        return data.as_tensor(dtype, options.get("device"))
     leaves = [*_leaves(data)] if isinstance(data, (list, tuple)) else []
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not any(type(tensor) is Recorded for tensor in tensors) or any(tensor.dim() for tensor in tensors):

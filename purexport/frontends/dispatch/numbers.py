@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from proto_schema.sizes import Dim, Size
-from proto_schema.sizes.size import maximum, minimum
+from proto_schema.sizes.size import less, maximum, minimum
 from purexport.aten.graph import Arg
 
 Operands = "tuple[Number | int | float | bool, ...]"
@@ -305,6 +305,23 @@ def _remainder(one: Dim, other: Dim) -> Dim | None:
     return one % other if low is not None and low > 0 else None
 
 
+def _whole(number: Number, name: str) -> Dim | None:
+    """`ceil`, `floor` or `trunc` of a quotient of a size and a number, as a size.
+
+    A quotient of doubles is a whole number only if the exact one is.
+    """
+    target, operands = number.origin if isinstance(number.origin, tuple) else ("", ())
+    if target != "aten::div.int":
+        return None
+    one: Dim | None = operands[0].size
+    other = operands[1].size
+    if one is None or not isinstance(other, int) or other <= 0:
+        return None
+    if name == "ceil":
+        return -(-one // other)
+    return one // other if name == "floor" or less(one, 0) is False else None
+
+
 # method: target, function of numbers, function of sizes, kind of the result (None: that of the operands)
 _BINARY: dict[str, tuple[str, Callable[..., Any], Callable[..., Any] | None, type | None]] = {
     "add": ("aten::add.int", operator.add, operator.add, None),
@@ -348,6 +365,9 @@ _UNARY: dict[str, tuple[str, Callable[..., Any], Callable[..., Any] | None, type
 }
 
 
+_TO_WHOLE = {"aten::Int.Scalar": "trunc", "aten::floor.float": "floor", "aten::ceil.float": "ceil"}
+
+
 def _define(name: str, target: str, function: Any, of_sizes: Any, kind: type | None) -> None:
     def method(self: Number, *others: Number) -> Number:
         operands = (self, *others)
@@ -359,6 +379,8 @@ def _define(name: str, target: str, function: Any, of_sizes: Any, kind: type | N
         made = float if isinstance(example, float) else kind or int
         if of_sizes is not None and made is int and all(item.size is not None for item in operands):
             size = of_sizes(*(item.size for item in operands))
+        elif target in _TO_WHOLE and self.kind is float:
+            size = _whole(self, _TO_WHOLE[target])
         return self.owner.computed(chosen, operands, made, example, size)
 
     setattr(Number, name, method)

@@ -92,9 +92,9 @@ class Recorder:
 
     `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
     the `enlarged` ones are smaller in the user's example, with these sizes.  `bounds` are the
-    smallest and the largest sizes, where they are declared.  `stays_open` and `small` are those of the
-    decisions.  With `as_many_pieces` an axis that is split stays dynamic, and has as many pieces as in the example;
-    `splits` is whether one is split.
+    smallest and the largest sizes, where they are declared.  `stays_open`, `small` and `turned` are
+    those of the decisions.  With `as_many_pieces` an axis that is split stays dynamic, and has as many pieces as in the
+    example; `splits` is whether one is split.
     """
 
     part, put = staticmethod(indices.part), staticmethod(indices.put)  # for the tensors, which know no other file
@@ -108,6 +108,7 @@ class Recorder:
         stays_open: bool = False,
         small: tuple[str, int] | None = None,
         as_many_pieces: bool = False,
+        turned: str | None = None,
     ) -> None:
         self.enlarged = frozenset(enlarged)
         self.bounds = bounds
@@ -117,13 +118,14 @@ class Recorder:
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
-        self.decisions = Decisions(self.declared, stays_open, small, sizes_below(sizes, bounds), enlarged)
+        self.decisions = Decisions(self.declared, stays_open, small, sizes_below(sizes, bounds), enlarged, turned)
         self.elements = Elements(self)
         self.layouts = Layouts(self)
         self.scripts = Scripts(self)
         self.log: list[Entry] = []
         self.root: FrameType | None = None
         self.namespaces: list[dict[str, Any]] = []
+        self.counts: dict[Value, str] = {}  # tensors whose elements Python counts, and where
         self.given: dict[str, Number] = {}  # Python numbers of the arguments
         self._memories = 0
         self._owned: dict[int, Owned] = {}
@@ -442,6 +444,9 @@ class Recorder:
             size = self._fresh.get(key)
             if size is None:
                 size = self._fresh[key] = self.fresh(int(example))
+                axes = [self.decisions.axes_of(item) for item in operands if isinstance(item, Number)]
+                if None not in axes:
+                    self.decisions.behind[str(size)] = frozenset().union(*(names for names in axes if names))
         return Number(self, kind, example, size, (target, operands))
 
     def emitted(self, number: Any) -> Arg:
@@ -553,6 +558,16 @@ class Recorder:
         for name in self._axes_behind(tensor):
             self.decisions.learn(self.symbol(name), self.sizes[name], self.line())
         return self.elements.of(tensor)
+
+    def elements_as_in_example(self, tensor: Recorded) -> list[torch.Tensor]:
+        """The elements of a tensor along its first axis: as many as in the example, where the data decides how many."""
+        size = tensor.layout_.sizes[0]
+        if isinstance(size, Size) and self.declared.issuperset(size.symbols):
+            int(tensor.shape[0])
+        else:
+            self.scripts.refuse_decision()
+            self.counts[tensor.value] = self.line()
+        return [tensor.select(0, index) for index in range(tensor.layout_.example[0])]
 
     def _axes_behind(self, tensor: Recorded) -> list[str]:
         """The declared axes of a tensor whose elements Python takes all of."""

@@ -49,10 +49,12 @@ from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_si
 from purexport.frontends.dispatch.literals import literal
 from purexport.frontends.dispatch.loops import are_same, in_loops
 from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
+from purexport.frontends.dispatch.pieces import counted, joined
 from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.frontends.trace.fake_tensors import attributes
 from purexport.shapes.failures import code_of
+from purexport.torch_patches.attention import symbols_taken_by_attention
 from purexport.torch_patches.before_composites import below, calls_before_composites
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.conversions import conversions_recorded
@@ -85,6 +87,7 @@ def capture_by_dispatch(request: Request) -> Captured:
         if request.numbers:
             _hold_numbers(request, larger, axes, sizes, small, found)
         remarks += _of_least_sizes(request, larger, axes, sizes, small, found)
+        _forget_questions_of_few(request, larger, axes, sizes, small, found)
     except StaticAxesError as error:
         names = _with_derived(request, error.names)
         remarks += [str(Specialised(name, labels[name], error.line)) for name in names]
@@ -187,6 +190,26 @@ def _of_least_sizes(
     return remarks
 
 
+def _forget_questions_of_few(
+    request: Request,
+    flat: Flat,
+    axes: Mapping[str, Axes],
+    sizes: Mapping[str, int],
+    small: Mapping[str, int],
+    first: _Captured,
+) -> None:
+    """Forget what code asks about no or one element of the data, where the model does the same for both answers."""
+    decisions, namespaces = first.recorder.decisions, first.recorder.namespaces
+    for line in decisions.lines_of_few()[:_TURNED]:
+        with suppress(ExportError, StaticAxesError):
+            other = _captured(request, flat, axes, sizes, small, namespaces, turned=line)
+            if are_same(_pruned(first.graph), _pruned(other.graph)):
+                decisions.forget(line)
+
+
+_TURNED = 4  # lines that ask such a question, for which the model runs again
+
+
 def _in_loops(
     request: Request,
     flat: Flat,
@@ -245,12 +268,16 @@ def _captured(
     stays_open: bool = False,
     as_small: tuple[str, int] | None = None,
     as_many_pieces: bool = False,
+    turned: str | None = None,
 ) -> _Captured:
     """One run of the model; in the `namespaces` builtins keep symbolic numbers.
 
-    Questions of Python code have the answer for the axis and size `as_small`.
+    Questions of Python code have the answer for the axis and size `as_small`, and those on the line `turned` the other
+    answer than in the example.
     """
-    recorder = Recorder(_modules(request.model), sizes, small, request.bounds, stays_open, as_small, as_many_pieces)
+    recorder = Recorder(
+        _modules(request.model), sizes, small, request.bounds, stays_open, as_small, as_many_pieces, turned
+    )
 
     def symbol(label: str) -> Dim:
         root, size = request.derived.get(label, (label, None))
@@ -276,6 +303,7 @@ def _captured(
         recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
         math_recorded(MATH, OF_TORCH),
         functions_handed_to(_followed),
+        symbols_taken_by_attention(),
         conversions_recorded(namespaces, BUILTINS),
         calls_before_composites(recorder.call),
     ):
@@ -286,6 +314,13 @@ def _captured(
         changed = buffers.assigned()
         outputs += [_output(recorder, tensor) for _, tensor in changed]
     graph = _named(recorder.graph.graph(outputs), [path for path, _ in found], [path for path, _ in changed])
+    counts: dict[Value, Any] = {value: (value.tensor.shape or ())[0] for value in recorder.counts}
+    graph = joined(graph, counts)
+    for value in counted(graph, counts):
+        recorder.decisions.of_data.setdefault(
+            f"the model takes the elements of a tensor one by one at {recorder.counts[value]}, as many as the data "
+            "decides; the file takes as many as there are in the example"
+        )
     return _Captured(recorder, graph, isinstance(result, list), [leaf for _, leaf in found])
 
 

@@ -85,6 +85,19 @@ def _about_quantization(recorder: Any, overload: Any, args: Sequence[Any], kwarg
     return recorder.elements.result_of(recorder.operator(overload), args, kwargs)
 
 
+def _slice(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A slice up to `-n`, where code has made sure that `n` is positive, ends `n` before the end for any `n`.
+
+    For 0 it would be empty, which such code keeps out: `if n > 0: x = x[:-n]`.  So it is right on the other way too.
+    """
+    end = args[3] if len(args) > 3 else None
+    if type(args[0]) is not Recorded or not isinstance(end, torch.SymInt) or end.node.size is None:
+        return NotImplemented
+    if end.node.example >= 0 or not recorder.decisions.is_positive_by_path(-end.node.size):
+        return NotImplemented
+    return recorder.recorded(overload, [*args[:3], args[0].shape[args[1]] + end, *args[4:]], kwargs)
+
+
 Special = Callable[[Any, Any, Sequence[Any], Mapping[str, Any]], Any]
 
 SPECIALS: dict[Any, Special] = {
@@ -95,6 +108,7 @@ SPECIALS: dict[Any, Special] = {
     _aten._assert_tensor_metadata.default: _nothing,
     torch.ops.profiler._record_function_exit._RecordFunction: _nothing,
     _aten.lift_fresh.default: _literal,
+    _aten.slice.Tensor: _slice,
     _aten.item.default: _item,
     _aten._local_scalar_dense.default: _item,
     _aten.is_nonzero.default: _truth,

@@ -161,8 +161,9 @@ class Recorded(torch.Tensor):
         layout = self.layout_
         if not layout.sizes:
             return self.item()
-        if self.free and layout.static and 0 < math.prod(layout.example) <= _NUMBERS:
-            return [row.tolist() for row in self.unbind()]
+        if self.free and 0 < math.prod(layout.example) <= _NUMBERS:
+            rows = self.unbind() if isinstance(layout.sizes[0], int) else self.owner.elements_as_in_example(self)
+            return [row.tolist() for row in rows]
         with below():
             return self.owner.elements_of(self).tolist()
 

@@ -136,6 +136,33 @@ def padded_to_seven(x: torch.Tensor) -> torch.Tensor:
     return functional.pad(x, (0, size - x.shape[1])) * 2 if size != x.shape[1] else x
 
 
+def padded_to_four(x: torch.Tensor) -> torch.Tensor:
+    """As models with windows do; without padding, what cuts it off again would leave nothing."""
+    more = (4 - x.shape[1] % 4) % 4
+    if more > 0:
+        x = functional.pad(x, (0, more))
+    y = x.unflatten(1, (-1, 4)).softmax(-1).flatten(1)
+    return y[:, :-more] if more > 0 else y
+
+
+def padded_if_unequal(x: torch.Tensor) -> torch.Tensor:
+    more = (4 - x.shape[1] % 4) % 4
+    if more != 0:
+        x = functional.pad(x, (0, more)).cumsum(1)[:, :-more]
+    return x if more else x.cumsum(1)
+
+
+def quotients(x: torch.Tensor) -> Any:
+    size = x.shape[1]
+    return [torch.zeros(one) for one in (math.ceil(size / 2) + 3, math.floor(size / 3), int(size / 3), round(size / 3))]
+
+
+def causal_if_several(x: torch.Tensor) -> torch.Tensor:
+    """As libraries ask: for one element `is_causal` would be a symbolic truth value."""
+    y = x[x > 0][:, None, None]
+    return functional.scaled_dot_product_attention(y, y, y, is_causal=y.shape[0] > 1 and x is None)
+
+
 @functools.lru_cache
 def table(size: int) -> torch.Tensor:
     return torch.arange(size) * 2
@@ -218,7 +245,17 @@ MODELS = [
     # questions
     n("greater", lambda x: x * 2 if x.shape[1] > 5 else x, 9, remarks=(r"for which n > 5 at .*test_models.py:\d+",)),
     n("remainder", lambda x: x * 2 if x.shape[1] % 2 else x, 9, remarks=("the way of the example, for which",)),
-    n("multiple", padded_to_seven, remarks=(r"the way of the example, for which not 7\*u\d+ != n at .*",)),
+    n("multiple", padded_to_seven, 14, remarks=(r"of the example, for which not \(7\*\(\(n \+ 6\)//7\)\) != n at .*",)),
+    n("multiple-by-remainder", lambda x: x * 2 if x.shape[1] % 7 else x, 14, remarks=("the example, for which not",)),
+    n("to-multiple", padded_to_four, 8, 9, 16, remarks=("the way of the example, for which",)),
+    n("to-multiple-unequal", padded_if_unequal, 8, 9, 16, remarks=("the way of the example, for which",)),
+    n("empty-for-zero", lambda x: x[:, : -(x.shape[1] % 4)], 8, 9),
+    n("quotients", quotients, 8, 30),
+    n("pad-with-a-number", lambda x: functional.pad(x, [1, x.size(1)], value=x.size(1) * 0.29), 8, 30),
+    n("classes", lambda x: functional.one_hot((x > 0).long(), x.shape[1] + 4), 8, 2),
+    n("asked-of-data", lambda x: x[x > 0] * 2 if x[x > 0].shape[0] > 1 else 2 * x[x > 0], 9),
+    n("causal-if-several", causal_if_several, 9),
+    n("asked-of-data-and-not-the-same", lambda x: 2 if x[x > 0].shape[0] > 1 else 3, remarks=(r"for which u\d+ > 1",)),
     n("as-many", lambda x: x * 2 if (x > -9).sum().item() == x.numel() else x, 9, remarks=("way of the example",)),
     n("fixed", lambda x: x * 2 if x.shape[1] == 7 else x, remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("uneven-steps", lambda x: sum(x[:, i] * (i % 3) for i in range(x.shape[1])), remarks=("was declared dynamic",)),
@@ -229,6 +266,7 @@ MODELS = [
         "whole-blocks", lambda x: sum(x[:, 99 * i :] for i in range((x.shape[1] + 98) // 99)), 9, 99,
         remarks=(r"way of the example, for which \(\(n \+ 98\)//99\) == 1 at .*test_models.py:\d+",),
     ),
+    n("a-share", lambda x: x * len([*range(math.ceil(x.shape[1] * 0.3))]), remarks=("'n' .* fixes it at 7 at",)),
     n("counted", lambda x: x * sum(range(x.shape[1])), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("kept", lambda x: x + table(x.shape[1]), 9),
     n("key", lambda x: x * {7: 1, 9: 2}.get(x.shape[1], 5), remarks=("'n' was declared dynamic, .* fixes it at 7",)),

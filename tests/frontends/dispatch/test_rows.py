@@ -27,8 +27,6 @@ OPEN = {
     "unbound": STATIC,
     "split, the last smaller": STATIC,  # as many pieces as in the example
     "squeeze-dynamic-one-in-the-example": STATIC,  # by trace, the file has a Squeeze that fails for other sizes
-    "one-hot-of-a-size": STATIC,
-    "pad-with-a-number": STATIC,
 }
 
 
