@@ -23,7 +23,7 @@ from purexport.frontends.dispatch.promotion import kind_of, letter, one_dtype, p
 Bound = Mapping[str, Any]
 
 
-class Form(NamedTuple):
+class Laid(NamedTuple):
     """A new tensor: all but its elements."""
 
     sizes: tuple[int, ...]
@@ -57,11 +57,11 @@ def _pure(operator: Operator) -> str:
     return f"{name.removesuffix('_')}{dot}{overload}"
 
 
-def _written(form: Form | torch.Tensor, bound: Bound) -> torch.Tensor:
+def _written(form: Laid | torch.Tensor, bound: Bound) -> torch.Tensor:
     """What a call returns that writes to its first operand."""
     x: torch.Tensor = next(iter(bound.values()))
     if form is not x:
-        assert isinstance(form, Form)
+        assert isinstance(form, Laid)
         _require(form.sizes == x.shape and torch.can_cast(form.dtype, x.dtype))
     return x
 
@@ -96,7 +96,7 @@ _META = torch.device("meta")
 
 def made(found: Any, new: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]) -> Any:
     """Tensors for forms, each of which `new` makes."""
-    if type(found) is Form:
+    if type(found) is Laid:
         return new(*found)
     return type(found)(made(item, new) for item in found) if type(found) in (list, tuple) else found
 
@@ -143,7 +143,7 @@ def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool =
     The result has the dtype `result`, else the common one; with `floats` integers become floats before.
     """
 
-    def row(operator: Operator, bound: Bound) -> Form:
+    def row(operator: Operator, bound: Bound) -> Laid:
         tensors = [item for item in bound.values() if isinstance(item, torch.Tensor)]
         operands = [
             item
@@ -155,12 +155,12 @@ def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool =
         if floats and not (common.is_floating_point or common.is_complex):
             common = torch.get_default_dtype()
         shape = shapes.broadcast(*(tuple(item.shape) for item in tensors))
-        return Form(shape, strides.iterated(tensors, shape, common), result or common)
+        return Laid(shape, strides.iterated(tensors, shape, common), result or common)
 
     return row
 
 
-def _where(operator: Operator, bound: Bound) -> Form:
+def _where(operator: Operator, bound: Bound) -> Laid:
     condition, *others = bound.values()
     _require(condition.dtype == torch.bool)
     common = promoted(others)
@@ -168,22 +168,22 @@ def _where(operator: Operator, bound: Bound) -> Form:
     given = [condition, *(item for item in tensors)]
     shape = shapes.broadcast(*(tuple(item.shape) for item in given))
     mask = torch.empty_strided(condition.shape, condition.stride(), dtype=common, device="meta")
-    return Form(shape, strides.iterated([mask, *tensors], shape, common), common)
+    return Laid(shape, strides.iterated([mask, *tensors], shape, common), common)
 
 
-def _divided(operator: Operator, bound: Bound) -> Form:
+def _divided(operator: Operator, bound: Bound) -> Laid:
     """A quotient, of floats unless it is rounded."""
     return _elementwise("bifc" if bound["rounding_mode"] is None else "if", floats=bound["rounding_mode"] is None)(
         operator, bound
     )
 
 
-def _power(operator: Operator, bound: Bound) -> Form:
+def _power(operator: Operator, bound: Bound) -> Laid:
     """A number to the power of a tensor."""
     exponent = bound["exponent"]
     common = promoted([bound["self"], exponent])
     _require(letter(common) in "if")
-    return Form(tuple(exponent.shape), strides.contiguous(exponent.shape), common)
+    return Laid(tuple(exponent.shape), strides.contiguous(exponent.shape), common)
 
 
 _ELEMENTWISE: list[tuple[Row, str]] = [
@@ -226,32 +226,32 @@ def _packed(letters: str = "f", *others: str) -> Row:
     `others` are operands that have dtypes of their own.
     """
 
-    def row(operator: Operator, bound: Bound) -> Form:
+    def row(operator: Operator, bound: Bound) -> Laid:
         tensors = _tensors({name: item for name, item in bound.items() if name not in others})
         shape = _sizes(operator, bound)
-        return Form(shape, strides.contiguous(shape), one_dtype(tensors, letters))
+        return Laid(shape, strides.contiguous(shape), one_dtype(tensors, letters))
 
     return row
 
 
-def _along_axis(operator: Operator, bound: Bound) -> Form:
+def _along_axis(operator: Operator, bound: Bound) -> Laid:
     """A softmax or the like, which may give another dtype."""
     x = bound["self"]
     shape = _sizes(operator, bound)
     dtype = bound.get("dtype") or x.dtype
     _require(letter(dtype) == "f" and not bound.get("half_to_float"))
     _require(-max(x.dim(), 1) <= bound["dim"] < max(x.dim(), 1))
-    return Form(shape, strides.contiguous(shape), dtype)
+    return Laid(shape, strides.contiguous(shape), dtype)
 
 
-def _embedded(operator: Operator, bound: Bound) -> Form:
+def _embedded(operator: Operator, bound: Bound) -> Laid:
     weight, indices = bound["weight"], bound["indices"]
     _require(weight.dim() == 2 and indices.dtype in (torch.int64, torch.int32))
     shape = _sizes(operator, bound)
-    return Form(shape, strides.contiguous(shape), weight.dtype)
+    return Laid(shape, strides.contiguous(shape), weight.dtype)
 
 
-def _convolved(operator: Operator, bound: Bound) -> Form:
+def _convolved(operator: Operator, bound: Bound) -> Laid:
     """Channels are the innermost axis if they seem to be in the input or in the weight, also where axes are added."""
     tensors = _tensors(bound)
     x, weight = tensors[:2]
@@ -271,7 +271,7 @@ def _convolved(operator: Operator, bound: Bound) -> Form:
     last = any(map(strides.seems_channels_last, (x, weight)))
     lie = strides.channels_last(full) if last else strides.contiguous(full)
     lie = lie[:2] + lie[3:] if flat else lie
-    return Form(shape, lie[1:] if alone else lie, dtype)
+    return Laid(shape, lie[1:] if alone else lie, dtype)
 
 
 def _pooled(operator: Operator, bound: Bound) -> Any:
@@ -283,8 +283,8 @@ def _pooled(operator: Operator, bound: Bound) -> Any:
     _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
     if x.dim() == 3 and "pool1d" in operator.target:
         lie = strides.suggested(x.unsqueeze(2), (*shape[:2], 1, shape[2]))
-        return Form(shape, lie[:2] + lie[3:], x.dtype)
-    form = Form(shape, strides.suggested(x, shape), x.dtype)
+        return Laid(shape, lie[:2] + lie[3:], x.dtype)
+    form = Laid(shape, strides.suggested(x, shape), x.dtype)
     return (form, form._replace(dtype=torch.int64)) if isinstance(found, list) else form
 
 
@@ -298,14 +298,14 @@ def _fits_inside(padding: Any, kernel: Any) -> bool:
     return all(2 * border <= size for border, size in zip(*at, strict=True))
 
 
-def _pooled_apart(operator: Operator, bound: Bound) -> Form:
+def _pooled_apart(operator: Operator, bound: Bound) -> Laid:
     """A pooling whose result is contiguous, if that is not the mean of all."""
     x = bound["self"]
     _require(letter(x.dtype) == "f")
     shape = _sizes(operator, bound)
     _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
     whole = "adaptive" in operator.target and set(shape[-3:]) == {1}
-    return Form(shape, strides.suggested(x, shape) if whole else strides.contiguous(shape), x.dtype)
+    return Laid(shape, strides.suggested(x, shape) if whole else strides.contiguous(shape), x.dtype)
 
 
 def _batch_norm(operator: Operator, bound: Bound) -> Any:
@@ -313,7 +313,7 @@ def _batch_norm(operator: Operator, bound: Bound) -> Any:
     one_dtype([x, *channels])
     _require(x.dim() > 1 and all(tuple(item.shape) == (x.shape[1],) for item in channels))
     shape = tuple(x.shape)
-    return Form(shape, strides.suggested(x, shape), x.dtype)
+    return Laid(shape, strides.suggested(x, shape), x.dtype)
 
 
 def _recurrent(operator: Operator, bound: Bound) -> Any:
@@ -326,18 +326,18 @@ def _recurrent(operator: Operator, bound: Bound) -> Any:
     width = states[0].shape[-1] * (2 if bound["bidirectional"] else 1)
     sizes = (*x.shape[:-1], width)
     first, second, last = strides.contiguous((sizes[1], sizes[0], width) if batch_first else sizes)
-    steps = Form(sizes, (second, first, last) if batch_first else (first, second, last), dtype)
-    return (steps, *(Form(tuple(item.shape), strides.contiguous(item.shape), dtype) for item in states))
+    steps = Laid(sizes, (second, first, last) if batch_first else (first, second, last), dtype)
+    return (steps, *(Laid(tuple(item.shape), strides.contiguous(item.shape), dtype) for item in states))
 
 
-def _attention(operator: Operator, bound: Bound) -> Form:
+def _attention(operator: Operator, bound: Bound) -> Laid:
     """torch's fused kernel gives a tensor like the query; where it does not take the operands, products are made."""
     query, key, value, mask = (bound[name] for name in ("query", "key", "value", "attn_mask"))
     dtype = one_dtype([query, key, value])
     _require(mask is None or mask.dtype in (dtype, torch.bool))
     shape = _sizes(operator, bound)
     fused = _is_fused(bound, query, key, value, mask)
-    return Form(shape, strides.preserved(query) if fused else strides.contiguous(shape), dtype)
+    return Laid(shape, strides.preserved(query) if fused else strides.contiguous(shape), dtype)
 
 
 def _is_fused(bound: Bound, query: Any, key: Any, value: Any, mask: Any) -> bool:
@@ -367,7 +367,7 @@ def _reduced(letters: str, result: torch.dtype | None = None, sums: bool = False
         if sums and bound.get("dtype") is None and letter(dtype) in "bi":
             dtype = torch.int64
         values = shape[0] if isinstance(shape, list) else shape
-        form = Form(values, strides.contiguous(values), result or dtype)
+        form = Laid(values, strides.contiguous(values), result or dtype)
         return (form, form._replace(dtype=torch.int64)) if isinstance(shape, list) else form
 
     return row
@@ -376,21 +376,21 @@ def _reduced(letters: str, result: torch.dtype | None = None, sums: bool = False
 def _sorted(operator: Operator, bound: Bound) -> Any:
     x = bound["self"]
     _require(letter(x.dtype) in "bif")
-    form = Form(tuple(x.shape), tuple(x.stride()) if strides.is_dense(x) else strides.contiguous(x.shape), x.dtype)
+    form = Laid(tuple(x.shape), tuple(x.stride()) if strides.is_dense(x) else strides.contiguous(x.shape), x.dtype)
     return form, form._replace(dtype=torch.int64)
 
 
 # What is picked and joined --------------------------------------------------------------------------------------------
 
 
-def _joined(operator: Operator, bound: Bound) -> Form:
+def _joined(operator: Operator, bound: Bound) -> Laid:
     tensors = bound["tensors"]
     shape = _sizes(operator, bound)
     last = all(map(strides.seems_channels_last, tensors))
-    return Form(shape, strides.channels_last(shape) if last else strides.contiguous(shape), promoted(tensors))
+    return Laid(shape, strides.channels_last(shape) if last else strides.contiguous(shape), promoted(tensors))
 
 
-def _stacked(operator: Operator, bound: Bound) -> Form:
+def _stacked(operator: Operator, bound: Bound) -> Laid:
     """Tensors that are joined along an axis, which is then split; for the last axis they get it before."""
     tensors = bound["tensors"]
     shape = _sizes(operator, bound)
@@ -400,24 +400,28 @@ def _stacked(operator: Operator, bound: Bound) -> Form:
         size = shape[axis + 1]
         whole = strides.channels_last((*shape[:axis], shape[axis] * size, *shape[axis + 2 :]))
         lie = (*whole[:axis], whole[axis] * size, *whole[axis:])
-    return Form(shape, lie, one_dtype(tensors, "bifc"))
+    return Laid(shape, lie, one_dtype(tensors, "bifc"))
 
 
 def _picked(*places: str) -> Row:
     """A contiguous result of the first operand's dtype; the tensors of these names are int64."""
 
-    def row(operator: Operator, bound: Bound) -> Form:
+    def row(operator: Operator, bound: Bound) -> Laid:
         x = bound["self"]
         given = [bound[name] for name in places]
         src = bound.get("src")
         _require(all(item.dtype == torch.int64 for item in given) and (src is None or src.dtype == x.dtype))
         shape = _sizes(operator, bound)
-        return Form(shape, strides.contiguous(shape), x.dtype)
+        if "scatter" in operator.target:
+            axis = bound["dim"] % max(x.dim(), 1)
+            sizes = enumerate(zip(bound["index"].shape, shape, strict=True))
+            _require(all(one <= other for at, (one, other) in sizes if at != axis))
+        return Laid(shape, strides.contiguous(shape), x.dtype)
 
     return row
 
 
-def _indexed(operator: Operator, bound: Bound) -> Form:
+def _indexed(operator: Operator, bound: Bound) -> Laid:
     """What tensors of places pick: an elementwise kernel on the operand without these axes and on the places."""
     x, indices = bound["self"], list(bound["indices"])
     given = [item for item in indices if item is not None]
@@ -434,30 +438,30 @@ def _indexed(operator: Operator, bound: Bound) -> Form:
         wide = item.expand(picked)
         own = (*[1] * first, *picked, *[1] * (len(rest) - first))
         operands.append(wide.view(own) if wide.is_contiguous() else wide.reshape(own))
-    return Form(shape, strides.iterated(operands, shape, x.dtype), x.dtype)
+    return Laid(shape, strides.iterated(operands, shape, x.dtype), x.dtype)
 
 
-def _padded(operator: Operator, bound: Bound) -> Form:
+def _padded(operator: Operator, bound: Bound) -> Laid:
     x, sizes = bound["self"], bound["pad"]
-    _require(bound.get("mode", "constant") == "constant" and max(sizes, default=0) > 0)
+    _require(bound.get("mode", "constant") == "constant" and max(sizes, default=0) > 0 and len(sizes) % 2 == 0)
     shape = _sizes(operator, bound)
-    return Form(shape, strides.suggested(x, shape), x.dtype)
+    return Laid(shape, strides.suggested(x, shape), x.dtype)
 
 
-def _gated(operator: Operator, bound: Bound) -> Form:
+def _gated(operator: Operator, bound: Bound) -> Laid:
     x, dim = bound["self"], bound["dim"]
     shape = _sizes(operator, bound)
     half = x.narrow(dim, 0, shape[dim % x.dim()])
-    return Form(shape, strides.iterated([half, half], shape, one_dtype([x])), x.dtype)
+    return Laid(shape, strides.iterated([half, half], shape, one_dtype([x])), x.dtype)
 
 
-def _masked(operator: Operator, bound: Bound) -> Form:
+def _masked(operator: Operator, bound: Bound) -> Laid:
     x, mask = bound["self"], bound["mask"]
     value = bound["value"]
     _require(mask.dtype == torch.bool and (not isinstance(value, torch.Tensor) or value.dim() == 0))
     _require(torch.can_cast(promoted([value]), x.dtype) or letter(x.dtype) == "f")
     shape = shapes.broadcast(tuple(x.shape), tuple(mask.shape))
-    return Form(shape, strides.contiguous(shape), x.dtype)
+    return Laid(shape, strides.contiguous(shape), x.dtype)
 
 
 def _itself(operator: Operator, bound: Bound) -> torch.Tensor:
@@ -474,10 +478,10 @@ def _itself(operator: Operator, bound: Bound) -> torch.Tensor:
 def _made(default: Callable[[Bound], torch.dtype]) -> Row:
     """A contiguous tensor of numbers; `default` is its dtype where the call does not say it."""
 
-    def row(operator: Operator, bound: Bound) -> Form:
+    def row(operator: Operator, bound: Bound) -> Laid:
         _require(bound.get("layout") in (None, torch.strided) and bound.get("memory_format") is None)
         shape = _sizes(operator, bound)
-        return Form(shape, strides.contiguous(shape), bound.get("dtype") or default(bound))
+        return Laid(shape, strides.contiguous(shape), bound.get("dtype") or default(bound))
 
     return row
 
@@ -499,7 +503,7 @@ def _dropped(operator: Operator, bound: Bound) -> Any:
         return x
     _require(letter(x.dtype) == "f")
     same = torch.empty_strided(x.shape, strides.preserved(x), device="meta", dtype=x.dtype)
-    return Form(tuple(x.shape), strides.iterated([x, same], tuple(x.shape), x.dtype), x.dtype)
+    return Laid(tuple(x.shape), strides.iterated([x, same], tuple(x.shape), x.dtype), x.dtype)
 
 
 def _of_format(x: torch.Tensor, wanted: torch.memory_format | None) -> tuple[int, ...]:
@@ -512,18 +516,18 @@ def _of_format(x: torch.Tensor, wanted: torch.memory_format | None) -> tuple[int
     return strides.channels_last(x.shape)
 
 
-def _alike(operator: Operator, bound: Bound) -> Form:
+def _alike(operator: Operator, bound: Bound) -> Laid:
     """A copy, or a new tensor of the sizes of another one."""
     x = bound["self"]
     _require(bound.get("layout") in (None, torch.strided))
-    return Form(tuple(x.shape), _of_format(x, bound.get("memory_format")), bound.get("dtype") or x.dtype)
+    return Laid(tuple(x.shape), _of_format(x, bound.get("memory_format")), bound.get("dtype") or x.dtype)
 
 
 def _contiguous(operator: Operator, bound: Bound) -> Any:
     x, wanted = bound["self"], bound["memory_format"]
     if x.is_contiguous(memory_format=wanted):
         return x
-    return Form(tuple(x.shape), _of_format(x, wanted), x.dtype)
+    return Laid(tuple(x.shape), _of_format(x, wanted), x.dtype)
 
 
 def _converted(operator: Operator, bound: Bound) -> Any:
@@ -535,7 +539,7 @@ def _converted(operator: Operator, bound: Bound) -> Any:
     lies = wanted in (None, torch.preserve_format) or x.is_contiguous(memory_format=wanted)
     if dtype == x.dtype and lies and not bound.get("copy"):
         return x
-    return Form(tuple(x.shape), _of_format(x, wanted), dtype)
+    return Laid(tuple(x.shape), _of_format(x, wanted), dtype)
 
 
 def _reshaped(operator: Operator, bound: Bound) -> Any:
@@ -545,7 +549,7 @@ def _reshaped(operator: Operator, bound: Bound) -> Any:
     try:
         return torch.ops.aten.view.default(x, list(shape))
     except RuntimeError:
-        return Form(shape, strides.contiguous(shape), x.dtype)
+        return Laid(shape, strides.contiguous(shape), x.dtype)
 
 
 _TO = "to.device to.dtype to.dtype_layout to.other type_as _to_copy"
