@@ -79,12 +79,13 @@ def inline_selected_functions(
     Raises CheckError for recursive functions and for calls that do not fit them, ValueError where the operators of a
     function differ at the opsets of a caller and where there would be too many nodes.
     """
-    functions = _functions(model)
     named = {(domain_of(domain), name) for domain, name in function_ids}
+    return inlined(model, lambda name: (name[:2] in named) != exclude, inline_schema_functions)
 
-    def chosen(name: FunctionId) -> bool:
-        return (name[:2] in named) != exclude
 
+def inlined(model: ModelProto, chosen: Callable[[FunctionId], bool], standard: bool = False) -> ModelProto:
+    """The same for the functions that are chosen, and for operators that the standard defines by others."""
+    functions = _functions(model)
     made = _copied(model)
     stay = [function for function in model.functions if not chosen(function_id(function))]
     made.functions = [_copied_function(function) for function in stay]
@@ -92,7 +93,7 @@ def inline_selected_functions(
     for owner in owners:
         target = imports_of(owner)
         find = _finder(functions, chosen, owner, target)
-        if inline_schema_functions:
+        if standard:
             find = _with_schema_functions(find, chosen, owner, target)
         _inline(owner, CallInliner(find, Unique(_taken(owner))))
     return made

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from proto_schema import operators
 from proto_schema.conversion.errors import ConversionError, Refusal
-from proto_schema.conversion.ir import convert_ir, imports_of
+from proto_schema.conversion.ir import convert_ir, imports_of, written_out
 from proto_schema.onnx import GraphProto, ModelProto, OperatorSetIdProto, TensorProto
 from proto_schema.wire.collection import paused_collection
 
@@ -64,7 +64,6 @@ def convert_version(
 
 def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
     from proto_schema.conversion.engine import Engine
-    from proto_schema.conversion.inlining import Inliner
 
     _check_imports(model)
     source = opset(model, domain)
@@ -80,7 +79,7 @@ def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
         made, outside = engine.run()
         if made is not None:
             return made
-        model = Inliner(model, outside, engine.taken).model(model)
+        model = written_out(model, outside)
 
 
 def _check_imports(model: ModelProto) -> None:

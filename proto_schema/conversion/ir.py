@@ -8,12 +8,11 @@ left out where it says nothing about results (metadata, device placements), or r
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from proto_schema.conversion.errors import ConversionError
-from proto_schema.conversion.inlining import Inliner
-from proto_schema.graphs.calls import function_id
-from proto_schema.graphs.names import defined, used
+from proto_schema.graphs.calls import FunctionId
+from proto_schema.inliner import inlined
 from proto_schema.onnx import (
     GraphProto,
     ModelProto,
@@ -57,10 +56,7 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
         if row is not None and row.since > version:
             raise ConversionError(f"{place} is {row.name}, which came with IR version {row.since}")
     if version < 8 and made.functions:
-        wanted = {function_id(item) for item in made.functions}
-        graph = made.graph or GraphProto()
-        taken = {*defined(graph), *used(graph.node), *(name for item in made.functions for name in used(item.node))}
-        made = Inliner(made, wanted, taken).model(made)
+        made = written_out(made)
     if version < 7:
         made.training_info = []
     if version < 11:
@@ -83,6 +79,14 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
         functions.append(kept)
     made.functions = functions
     return made
+
+
+def written_out(model: ModelProto, wanted: Set[FunctionId] | None = None) -> ModelProto:
+    """The model with these of its functions, or all, as nodes. Raises ConversionError where that is not possible."""
+    try:
+        return inlined(model, lambda name: wanted is None or name in wanted)
+    except ValueError as error:
+        raise ConversionError(f"its functions cannot be written out: {error}") from error
 
 
 def imports_of(model: ModelProto) -> list[OperatorSetIdProto]:

@@ -347,8 +347,19 @@ def test_opsets_that_do_not_exist(target: int) -> None:
 def test_a_function_that_calls_itself() -> None:
     text = head(20) + "g (float[n] x) => (float[n] y) { y = own.f(x) } "
     text += '<domain: "own", opset_import: ["" : 20, "own" : 1]> f (a) => (b) { c = ReduceMean(a) b = own.f(c) }'
-    with pytest.raises(ConversionError, match="the function 'f' calls itself"):
+    with pytest.raises(ConversionError, match=r"written out: .* must not be recursive: own::f -> own::f"):
         convert_ir(model_of(text.replace("20", "13")), 7)
+
+
+def test_a_function_of_another_opset_is_not_written_out_in_that_of_the_model() -> None:
+    text = head(13) + "g (float[2, 3, 4] x) => (float[2, 3, 4] y) { y = own.f(x) } "
+    text += '<domain: "own", opset_import: ["" : 12, "own" : 1]> f (a) => (b) { b = Softmax(a) }'
+    model = model_of(text)
+    with pytest.raises(ConversionError, match="own::f is written for opset 12"):
+        convert_ir(model, 7)
+    made = convert_ir(convert_version(model, 13), 7)
+    assert not made.functions and made.graph is not None
+    assert [node.op_type for node in made.graph.node][-3:] == ["Flatten", "Softmax", "Reshape"]
 
 
 # IR versions ----------------------------------------------------------------------------------------------------------
