@@ -283,6 +283,8 @@ class Engine:
         schema = operators.schema(op_type, opset, domain)
         if schema is None:
             raise TypeError(f"opset {opset} has no operator {op_type!r}")
+        if schema.deprecated:  # then its last form
+            return self.write(op_type, domain, schema.since_version - 1, inputs, attributes, outputs, types)
         made = [Value() for _ in range(outputs)]
         node = Node(op_type, trimmed(inputs), outputs=made, domain=domain)
         set_attributes(node, attributes)

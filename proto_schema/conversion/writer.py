@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from proto_schema import operators
+from proto_schema.conversion import narrowing
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.inference.types import SequenceOf, Tensor, Type
 from proto_schema.ir import Graph, Value
@@ -51,6 +52,17 @@ class Target(Protocol):
     def fresh(self, base: str) -> str: ...
 
     def inside(self) -> AbstractContextManager[Graph]: ...
+
+    def loop(
+        self, count: Value, going: Value, step: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """A Loop of at most `count` steps while `going`: `going, *carried = step(op, at, going, *carried)`."""
+        types = [Tensor(item.dtype, item.shape) for item in carried]
+        named = [("step", Tensor(INT64, ())), ("condition", Tensor(BOOL, ())), *(("carried", kind) for kind in types)]
+        with self.body(*named) as body:
+            number, *inner = body.inputs
+            body.outputs = list(step(self, self.Unsqueeze(number, [0]), *inner))
+        return tuple(self.looped("Loop", [count, going, *carried], types, body=body))
 
     def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]: ...
 
@@ -133,6 +145,11 @@ class Writer:
         known = value.dim(axis)
         return known if isinstance(known, int) else self.Gather(self.Shape(value), self.scalar(axis), axis=0)
 
+    def takes(self, op_type: str, dtype: int) -> bool:
+        """Whether the version at the target takes that data type as the first input."""
+        schema = operators.schema(op_type, self.target, self._domain)
+        return schema is not None and not narrowing.unfit(schema, [Tensor(dtype)], [])
+
     @staticmethod
     def is_at_least(value: Value, least: int) -> bool:
         """True where no element of a whole number or size can be below `least`."""
@@ -195,6 +212,17 @@ class Writer:
                 self.Identity(item) if item.is_input or item.graph is not graph else item for item in graph.outputs
             ]
             graph.name = self._graphs.fresh("body")
+
+    def loop(
+        self, count: Value, going: Value, step: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """A Loop of at most `count` steps while `going`: `going, *carried = step(op, at, going, *carried)`."""
+        types = [Tensor(item.dtype, item.shape) for item in carried]
+        named = [("step", Tensor(INT64, ())), ("condition", Tensor(BOOL, ())), *(("carried", kind) for kind in types)]
+        with self.body(*named) as body:
+            number, *inner = body.inputs
+            body.outputs = list(step(self, self.Unsqueeze(number, [0]), *inner))
+        return tuple(self.looped("Loop", [count, going, *carried], types, body=body))
 
     def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]:
         """The nodes of a graph of the file, which is converted, on values for its inputs."""

@@ -57,6 +57,12 @@ class Operators(Protocol):
     def ints(self, items: Any, /) -> Any:
         """A list of sizes, as operators take it as an input."""
 
+    def loop(self, count: Value, going: Value, step: Callable[..., Any], carried: Any, /) -> tuple[Value, ...]:
+        """A Loop of at most `count` steps while `going`: `going, *carried = step(op, at, going, *carried)`."""
+
+    def takes(self, op_type: str, dtype: int, /) -> bool:
+        """Whether the version of the graph's opset takes that data type as the first input."""
+
     def is_at_least(self, value: Value, least: int, /) -> bool:
         """True where no element of a whole number or size can be below `least`."""
 

@@ -45,7 +45,7 @@ def minus(op: Operators, one: Any, other: Any) -> Any:
 def times(op: Operators, *sizes: Any) -> Any:
     """The product of sizes."""
     product: Any = 1
-    for size in sizes:
+    for size in map(known, sizes):
         if isinstance(size, int) and isinstance(product, int):
             product *= size
         elif product == 1 or size == 1:

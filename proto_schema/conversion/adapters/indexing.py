@@ -8,8 +8,7 @@ from proto_schema.conversion.adapters.axes import positive
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
 from proto_schema.conversion.versioned import VersionedNode
-from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_unsigned
-from proto_schema.inference.types import Tensor
+from proto_schema.conversion.writer import Writer, is_float, is_unsigned
 from proto_schema.ir import Value
 
 # Gather ---------------------------------------------------------------------------------------------------------------
@@ -39,80 +38,9 @@ def gather(node: VersionedNode, op: Writer) -> Result:
     return node.with_(inputs=[node[0], indices], axis=axis if node.given("axis") else None)
 
 
-def _places(op: Writer, x: Value, indices: Value, axis: int, rank: int) -> Value:
-    """The place of each element in the flattened tensor, where its axis `axis` is said by `indices`."""
-    total: Value | None = None
-    strides = _strides(op, x, rank)
-    for other in range(rank):
-        if other == axis:
-            own = _from_front(op, indices, op.size(x, axis))
-        else:
-            steps = op.Range(op.scalar(0), _number(op, op.size(indices, other)), op.scalar(1))
-            own = op.Reshape(steps, [-1 if place == other else 1 for place in range(rank)])
-        part = op.Mul(own, strides[other])
-        total = part if total is None else op.Add(total, part)
-    assert total is not None
-    return total
-
-
-def _strides(op: Writer, x: Value, rank: int) -> list[Value]:
-    """How many elements a step along each axis skips."""
-    found: list[Value] = [op.ints([1])]
-    for axis in range(rank - 1, 0, -1):
-        size, last = op.size(x, axis), found[0]
-        known, inner = size.ints(), last.ints()
-        found.insert(0, op.ints([known[0] * inner[0]]) if known and inner else op.Mul(size, last))
-    return found
-
-
 def _number(op: Writer, size: Value) -> Value:
     known = size.ints()
     return op.scalar(known[0]) if known is not None else op.Squeeze(size, [0])
-
-
-@down("GatherND", version=12)
-def gather_of_batches(node: VersionedNode, op: Writer) -> Result:
-    """Places of the batch axes before the indices."""
-    batch = node.attribute("batch_dims")
-    if not batch:
-        return None
-    return op.GatherND(node[0], _with_batch(node, op, batch))
-
-
-def _with_batch(node: VersionedNode, op: Writer, batch: int) -> Value:
-    indices, rank = op.cast(node[1], INT64), node.need_rank(1)
-    sizes = [op.size(indices, axis) for axis in range(rank - 1)]
-    parts = []
-    for axis in range(batch):
-        steps = op.Range(op.scalar(0), _number(op, op.size(indices, axis)), op.scalar(1))
-        form = op.Reshape(steps, [-1 if place == axis else 1 for place in range(rank)])
-        parts.append(op.Expand(form, op.joined(*sizes, [1])))
-    return op.Concat(*parts, indices, axis=rank - 1)
-
-
-@down("GatherND", version=11)
-def gather_nd(node: VersionedNode, op: Writer) -> Result:
-    """From a tensor whose indexed axes are flattened to one."""
-    x, indices = node[0], op.cast(node[1], INT64)
-    rank, deep = node.need_rank(0), indices.dim(-1)
-    if not isinstance(deep, int):
-        raise RefusedError("the number of axes that it indexes is not known")
-    flat = _flat_places(op, x, indices, deep)
-    rows = op.Reshape(x, op.joined([-1], *[op.size(x, axis) for axis in range(deep, rank)]))
-    return op.Gather(rows, flat, axis=0)
-
-
-def _flat_places(op: Writer, x: Value, indices: Value, deep: int) -> Value:
-    """Tuples of indices as places among the rows of a tensor whose first axes are flattened to one."""
-    last = len(indices.shape or ()) - 1
-    total: Value | None = None
-    strides = _strides(op, x, deep)
-    for axis in range(deep):
-        own = op.Squeeze(op.Slice(indices, [axis], [axis + 1], [last]), [last])
-        own = op.Mul(_from_front(op, own, op.size(x, axis)), op.Squeeze(strides[axis], [0]))
-        total = own if total is None else op.Add(total, own)
-    assert total is not None
-    return total
 
 
 # Scatter --------------------------------------------------------------------------------------------------------------
@@ -124,93 +52,10 @@ def scatter(node: VersionedNode, op: Writer) -> Result:
     return node.with_(op_type="ScatterElements")
 
 
-@down("ScatterElements", version=18)
-@down("ScatterND", version=18)
-def no_extremes(node: VersionedNode, op: Writer) -> Result:
-    """The largest and the smallest came with opset 18."""
-    if node.text("reduction") not in ("max", "min"):
-        return None
-    if node.schema.name == "ScatterElements":
-        return _one_by_one(node, op)
-    return _rows_one_by_one(node, op)
-
-
-@down("ScatterElements", version=16)
-@down("ScatterND", version=16)
+@down("ScatterElements", "ScatterND", version=16)
 def no_reduction(node: VersionedNode, op: Writer) -> Result:
     """Sums and products came with opset 16."""
-    if node.text("reduction") == "none":
-        return node.with_(drop="reduction")
-    if node.schema.name == "ScatterElements":
-        return _one_by_one(node, op)
-    return _rows_one_by_one(node, op)
-
-
-_REDUCED = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
-
-
-def _one_by_one(node: VersionedNode, op: Writer) -> Value:
-    """Each update in its turn, on the flattened tensor, in a Loop: there may be no update at all."""
-    x, rank = node[0], node.need_rank(0)
-    axis = positive([node.attribute("axis")], rank)[0]
-    places = op.Reshape(_places(op, x, op.cast(node[1], INT64), axis, rank), [-1, 1])
-    updates = op.Reshape(node[2], [-1, 1])
-    return _scanned(node, op, op.Reshape(x, [-1]), places, updates)
-
-
-def _rows_one_by_one(node: VersionedNode, op: Writer) -> Value:
-    x, indices = node[0], op.cast(node[1], INT64)
-    rank, deep = node.need_rank(0), indices.dim(-1)
-    if not isinstance(deep, int):
-        raise RefusedError("the number of axes that it indexes is not known")
-    rest = [op.size(x, axis) for axis in range(deep, rank)]
-    rows = op.Reshape(x, op.joined([-1], *rest))
-    places = op.Reshape(_flat_places(op, x, indices, deep), [-1, 1])
-    updates = op.Reshape(node[2], op.joined([-1, 1], *rest))
-    return _scanned(node, op, rows, places, updates)
-
-
-def _scanned(node: VersionedNode, op: Writer, rows: Value, places: Value, updates: Value) -> Value:
-    reduced = _REDUCED[node.text("reduction")]
-    rank = len(rows.shape or ())
-    count = _number(op, op.size(places, 0))
-    with op.body(("turn", Tensor(INT64, ())), ("go", Tensor(BOOL, ())), ("rows", rows.type)) as body:
-        turn, go, now = body.inputs
-        at = op.Reshape(turn, [1])
-        place, update = op.Gather(places, at, axis=0), op.Gather(updates, at, axis=0)
-        place, update = op.Reshape(place, [1]), op.Squeeze(update, [1])
-        after = getattr(op, reduced)(op.Gather(now, place, axis=0), update)
-        index = op.Reshape(place, [1] * rank)
-        if rank > 1:
-            index = op.Expand(index, op.shape(update))
-        body.outputs = [go, op.ScatterElements(now, index, after, axis=0)]
-    made = op.looped("Loop", [count, op.const(np.array(True)), rows], [rows.type], body=body)[0]
-    return op.Reshape(made, op.shape(node[0]))
-
-
-@down("ScatterND", version=11)
-def scatter_nd(node: VersionedNode, op: Writer) -> Result:
-    """On a tensor whose indexed axes are flattened to one, row by row."""
-    x, indices = node[0], op.cast(node[1], INT64)
-    rank, deep = node.need_rank(0), indices.dim(-1)
-    if not isinstance(deep, int):
-        raise RefusedError("the number of axes that it indexes is not known")
-    rest = [op.size(x, axis) for axis in range(deep, rank)]
-    rows = op.Reshape(x, op.joined([-1], *rest))
-    updates = op.Reshape(node[2], op.joined([-1], *rest))
-    places = op.Reshape(_flat_places(op, x, indices, deep), [-1, *[1] * len(rest)])
-    if rest:
-        places = op.Expand(places, op.shape(updates))
-    return op.Reshape(op.ScatterElements(rows, places, updates, axis=0), op.shape(x))
-
-
-@down("ScatterElements", version=11)
-def scatter_elements(node: VersionedNode, op: Writer) -> Result:
-    """The operator had another name, and indices from the front."""
-    axis = positive([node.attribute("axis")], node[0].rank)[0]
-    node.need_dtype(1)
-    indices = _from_front(op, node[1], op.size(node[0], axis))
-    return node.with_(op_type="Scatter", inputs=[node[0], indices, node[2]], axis=axis)
+    return node.with_(drop="reduction") if node.text("reduction") == "none" else None
 
 
 # OneHot ---------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from proto_schema.legalization.loops import repeat
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.complex.arithmetic import (
@@ -23,7 +24,6 @@ from purexport.lowering.elementwise.arithmetic import is_negative
 from purexport.lowering.support import fields
 from purexport.lowering.support.common import axis_of, dims_of, full
 from purexport.lowering.support.fields import Operand, magnitude
-from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.pairs import Pair, pair_of, zero_part
 from purexport.lowering.tensor.create import iota
 

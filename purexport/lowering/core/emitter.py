@@ -303,6 +303,25 @@ class Emitter:
 
     # -- nodes
 
+    def loop(
+        self, count: Value, going: Value, step: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """A Loop of at most `count` steps while `going`: `going, *carried = step(op, at, going, *carried)`."""
+        number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
+        inner = [Value(item.dtype, item.shape, name="carried") for item in carried]
+        inside = self.subgraph()
+        body = inside.graph
+        body.inputs += [number, condition, *inner]
+        results = step(inside, inside.Unsqueeze(number, [0]), condition, *inner)
+        for result, was in zip(results, [condition, *carried], strict=True):
+            own = result if result.node in body.nodes and result not in body.outputs else inside.Identity(result)
+            own.dtype = was.dtype
+            body.outputs.append(own)
+        outputs = self.multi("Loop", count, going, *carried, outputs=len(carried), body=body)
+        for output, was in zip(outputs, carried, strict=True):
+            output.dtype = was.dtype
+        return outputs
+
     def emit(self, op_type: str, *inputs: Any, domain: str = "", **named: Any) -> Value:
         """A node of `op_type` with one output; `op.Relu(x)` is short for `op.emit("Relu", x)`.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -25,7 +26,6 @@ from purexport.lowering.support.common import axis_of, beside_product, permute
 from purexport.lowering.support.fields import Operand, conj, giving_parts, map_parts
 from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, from_interleaved, operand, pair_of, to_interleaved
-from purexport.lowering.support.positions import size_product, size_value
 from purexport.lowering.tensor.concat import flip
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, roll
@@ -49,7 +49,7 @@ def dft_matrices(op: Emitter, rows: Any, columns: Any, points: Any, dtype: int) 
         angle = op.Mul(op.cast(iota(op, points), dtypes.DOUBLE), step)
         tables = [op.cast(function(angle), dtype) for function in (op.Cos, op.Sin)]
     products = op.Mul(op.Unsqueeze(iota(op, rows), [1]), op.Unsqueeze(iota(op, columns), [0]))
-    count = size_value(op, points)
+    count = value_of(op, points)
     places = op.Sub(products, op.Mul(op.Div(products, count), count))
     cosine, sine = (op.Gather(table, places, axis=0) for table in tables)
     return cosine, sine
@@ -117,7 +117,7 @@ def half_dft_matrices(op: Emitter, points: Any, dtype: int) -> tuple[Value, Valu
     count = _half(op, points)
     cosine, sine = dft_matrices(op, count, points, points, dtype)
     place = iota(op, count)
-    middle = op.Equal(op.Add(place, place), size_value(op, points))
+    middle = op.Equal(op.Add(place, place), value_of(op, points))
     once = op.Or(op.Equal(place, op.const(0)), middle)
     weight = op.Unsqueeze(op.Sub(op.const(2.0, dtype), op.cast(once, dtype)), [1])
     return op.Mul(cosine, weight), op.Mul(sine, weight)
@@ -151,7 +151,7 @@ def _sized(op: Emitter, value: Value, points: Any) -> Value:
         if points < size:
             return slice_axis(op, value, axis, 0, points)
         return constant_pad_nd(op, value, [0, points - size], 0)
-    missing = largest(op, size_value(op, subtract_sizes(op, points, size)), op.const(0))
+    missing = largest(op, value_of(op, subtract_sizes(op, points, size)), op.const(0))
     padded = constant_pad_nd(op, value, [0, missing], 0)
     return slice_axis(op, padded, axis, 0, points)
 
@@ -160,7 +160,7 @@ def normalize_dft(op: Emitter, value: Operand, sizes: Sequence[Any], power: int)
     """`value` divided by the product of `sizes` (power 2) or by its square root (power 1); unchanged for power 0."""
     if power == 0:
         return value
-    total = size_product(op, *sizes)
+    total = times(op, *sizes)
     dtype = value.dtype or dtypes.FLOAT
     if isinstance(total, int):
         factor = op.const(1 / (total if power == 2 else math.sqrt(total)), dtype)
@@ -237,7 +237,7 @@ def _to_real(op: Emitter, value: Operand, sizes: Any, dim: Any, power: int) -> V
     axes, points = _axes(op, value, sizes, dim)
     whole = sizes is None or _is_whole(op.known(sizes[-1]))
     if whole:
-        points[-1] = size_product(op, subtract_sizes(op, points[-1], 1), 2)
+        points[-1] = times(op, subtract_sizes(op, points[-1], 1), 2)
     return _c2r(op, value, axes, points, power, whole=whole)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -24,7 +25,7 @@ from purexport.lowering.support.common import full, swap_last
 from purexport.lowering.support.fields import Operand, map_parts
 from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, to_interleaved
-from purexport.lowering.support.positions import int_range, size_product, size_value
+from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, pad
 from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
@@ -153,7 +154,7 @@ def istft(
     frames = op.dim(self.real, -1)
     square = full(op, [n_fft], 1, dtype) if shaped is None else op.Mul(shaped, shaped)
     weight = op.ConvTranspose(full(op, [1, 1, frames], 1, dtype), op.Unsqueeze(square, [0, 1]), strides=[hop])
-    total = add_sizes(op, size_product(op, subtract_sizes(op, frames, 1), hop), n_fft)
+    total = add_sizes(op, times(op, subtract_sizes(op, frames, 1), hop), n_fft)
     start = n_fft // 2 if center else 0
     end = add_sizes(op, length, start) if length is not None else subtract_sizes(op, total, start)
     parts = [slice_axis(op, item, 2, start, end) for item in (signal, weight)]
@@ -176,7 +177,7 @@ def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) 
         return value
     if isinstance(known, int) and isinstance(total, int):
         return constant_pad_nd(op, value, [0, known + start - total], 0)
-    missing = largest(op, size_value(op, subtract_sizes(op, add_sizes(op, known, start), total)), op.const(0))
+    missing = largest(op, value_of(op, subtract_sizes(op, add_sizes(op, known, start), total)), op.const(0))
     return constant_pad_nd(op, value, [0, missing], 0)
 
 
@@ -198,7 +199,7 @@ def _cosines(op: Emitter, window_length: Any, periodic: bool, first: float, *fac
 
 def _over_places(op: Emitter, window_length: Any, periodic: bool, window: Callable[[Value], Value]) -> Value:
     """A window of a computed length: a function of 0 to 1, in double.  A window of one element is 1."""
-    length = size_value(op, window_length)
+    length = value_of(op, window_length)
     last = length if periodic else op.Sub(length, op.const(1))
     steps = op.cast(int_range(op, 0, length), dtypes.DOUBLE)
     place = op.Div(steps, op.cast(largest(op, last, op.const(1)), dtypes.DOUBLE))

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.loops import repeat
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
 from purexport.lowering.support.common import dims_of, reshape, times
-from purexport.lowering.support.loops import repeat
 from purexport.lowering.tensor.create import iota
 
 _DRAWS = 64

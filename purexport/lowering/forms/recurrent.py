@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
 from purexport.lowering.support.common import full
-from purexport.lowering.support.positions import int_range, size_value
+from purexport.lowering.support.positions import int_range
 
 
 def _parts(op: Emitter, value: Value, count: int, size: int) -> tuple[Value, ...]:
@@ -136,7 +137,7 @@ def _steps(
     backward: bool,
 ) -> list[Value]:
     """Output [T, B, H] and the final states [B, H] of one direction."""
-    time = size_value(op, op.dim(given, 0))
+    time = value_of(op, op.dim(given, 0))
     number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
     inner = [Value(state.dtype, (None, size), name="state") for state in begin]
     ends = None if lengths is None else op.Unsqueeze(op.cast(lengths, dtypes.INT64), axes=[1])

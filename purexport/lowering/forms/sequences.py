@@ -4,12 +4,12 @@ other, which moves elements of every dtype. Elements of another dtype would make
 
 from __future__ import annotations
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
-from purexport.lowering.support.positions import size_value
 
 
 @form("SplitToSequence")
@@ -21,7 +21,7 @@ def split_to_sequence(op: Emitter, input: Value, split: Value | None = None, axi
     if not op.takes_sequences("Loop"):
         name = dtypes.type_string(dtype)
         raise OpsetError(f"the runtime's SplitToSequence takes no {name}, and ONNX Loop carries no sequence yet", 13)
-    size = size_value(op, op.dim(input, axis))
+    size = value_of(op, op.dim(input, axis))
     count = size if split is None else op.Div(op.Add(size, op.Sub(split, op.const(1))), split)
     at, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
     carried = Value(name="parts")

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
 from purexport.lowering.support.common import dims_of, full, permute
-from purexport.lowering.support.positions import int_range, size_product, size_value
+from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.windows import windows
 
 
@@ -61,8 +62,8 @@ def conv(
     lead, places = dims_of(op, x)[:2], dims_of(op, x)[2:rank]
     channels = op.dim(weight, 0)
     x = permute(op, x, [0, 1, *range(rank, rank + spatial), *range(2, rank)])
-    depth = size_product(op, *[op.dim(weight, 1 + axis) for axis in range(1 + spatial)])
-    columns = op.Reshape(x, op.ints([lead[0], group, depth, size_product(op, *places)]))
+    depth = times(op, *(op.dim(weight, 1 + axis) for axis in range(1 + spatial)))
+    columns = op.Reshape(x, op.ints([lead[0], group, depth, times(op, *places)]))
     rows = op.Reshape(weight, op.ints([group, -1, depth]))
     result = op.Reshape(op.MatMul(rows, columns), op.ints([lead[0], channels, *places]))
     if bias is not None:
@@ -101,7 +102,7 @@ def conv_transpose(
         wide = op.Pad(
             op.Unsqueeze(x, axes=[axis + 1]), [0] * (rank + 1 + axis + 1) + [step - 1] + [0] * (rank - axis - 1)
         )
-        stretched = size_product(op, dims[axis], step)
+        stretched = times(op, dims[axis], step)
         x = op.Reshape(wide, op.ints([*dims[:axis], stretched, *dims[axis + 1 :]]))
     reach = [gap * (size - 1) for gap, size in zip(gaps, sizes[2:], strict=True)]
     begins = [far - pad for far, pad in zip(reach, around[:spatial], strict=True)]
@@ -168,7 +169,7 @@ def max_pool(
     steps, gaps = _all(strides, spatial), _all(dilations, spatial)
     lowest = torch.iinfo(dtypes.torch_dtype(x.dtype or dtypes.INT64)).min
     dims = dims_of(op, x)
-    plane = size_product(op, *dims[2:])
+    plane = times(op, *dims[2:])
     found = _padded(op, x, pads, lowest)
     at = _padded(op, op.Reshape(int_range(op, 0, plane), op.ints([1, 1, *dims[2:]])), pads)
     for axis, (size, step, gap) in enumerate(zip(kernel_shape, steps, gaps, strict=True), 2):
@@ -180,5 +181,5 @@ def max_pool(
         return largest
     first = op.ArgMax(found, axis=rank, keepdims=1)
     here = op.GatherElements(op.Expand(at, op.Shape(found)), first, axis=rank)
-    planes = op.Reshape(int_range(op, 0, size_product(op, *dims[:2])), op.ints([*dims[:2], *[1] * spatial]))
-    return largest, op.Add(op.Squeeze(here, axes=[rank]), op.Mul(planes, size_value(op, plane)))
+    planes = op.Reshape(int_range(op, 0, times(op, *dims[:2])), op.ints([*dims[:2], *[1] * spatial]))
+    return largest, op.Add(op.Squeeze(here, axes=[rank]), op.Mul(planes, value_of(op, plane)))

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_over_fields
-from purexport.lowering.nn.pool import size_product_value
 from purexport.lowering.support.common import dims_of, full, permute, reshape_to_result
 from purexport.lowering.support.fields import Operand, by_products
 from purexport.lowering.support.pairs import Pair
@@ -145,7 +145,7 @@ def _grouped(op: Emitter, value: Value, letters: str, groups: tuple[str, str, st
     moved = op.Transpose(value, perm=[letters.index(letter) for letter in "".join(groups)]) if letters else value
     if all(len(group) == 1 for group in matrix):
         return moved
-    shape = [*[0] * len(batch), *(size_product_value(op, [sizes[letter] for letter in group]) for group in matrix)]
+    shape = [*[0] * len(batch), *(value_of(op, times(op, *[sizes[letter] for letter in group])) for group in matrix)]
     return op.Reshape(moved, op.ints(shape))
 
 

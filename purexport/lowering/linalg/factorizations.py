@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from proto_schema.legalization.loops import repeat
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -31,7 +33,7 @@ from purexport.lowering.support.fields import (
     sub,
     where,
 )
-from purexport.lowering.support.loops import repeat, repeat_in_field
+from purexport.lowering.support.loops import repeat_in_field
 from purexport.lowering.support.matrices import (
     as_column,
     as_row,
@@ -54,7 +56,6 @@ from purexport.lowering.support.matrices import (
     triangle,
 )
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.positions import size_value
 
 
 def _rank(op: Emitter, matrix: T) -> Any:
@@ -285,7 +286,7 @@ def apply_reflections(op: Emitter, packed: T, sizes: T, value: T, forward: bool)
     rows, count = row_indices(op, packed), dim_of(op, sizes, -1)
 
     def step(op: Emitter, at: Value, value: T) -> list[T]:
-        number = at if forward else op.Sub(op.Sub(size_value(op, count), op.const(1)), at)
+        number = at if forward else op.Sub(op.Sub(value_of(op, count), op.const(1)), at)
         below = masked(op, op.Greater(rows, number), column_at(op, packed, number))
         mirror = masked(op, op.Not(op.Equal(rows, number)), below, 1)
         size = map_parts(sizes, lambda part: op.Unsqueeze(op.Gather(part, number, axis=part.rank - 1), [part.rank]))

@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 import torch
 
+from proto_schema.legalization.loops import WRITTEN_OUT
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.products import multiply
 from purexport.lowering.support.common import INT64_MAX, full
-from purexport.lowering.support.loops import WRITTEN_OUT, parts_of_steps
+from purexport.lowering.support.loops import parts_of_steps
 from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
 

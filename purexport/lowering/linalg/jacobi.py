@@ -20,12 +20,13 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.loops import repeat_while
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import full
-from purexport.lowering.support.loops import repeat_while
 from purexport.lowering.support.matrices import (
     as_column,
     as_row,
@@ -36,7 +37,6 @@ from purexport.lowering.support.matrices import (
     safe_divisor,
     slice_along,
 )
-from purexport.lowering.support.positions import size_product, size_value
 
 TOURNAMENTS = 30  # at most; about eight are enough
 ROUNDING = 8  # columns are orthogonal up to this many units of rounding times the square root of their length
@@ -113,10 +113,10 @@ def _orthogonal(op: Emitter, matrix: Value, height: Any) -> tuple[Value, Value]:
     if padding is not None:
         stacked = op.Concat(stacked, padding, axis=matrix.rank - 1)
 
-    rounds = op.Sub(op.Mul(size_value(op, half), op.const(2)), op.const(1))
+    rounds = op.Sub(op.Mul(value_of(op, half), op.const(2)), op.const(1))
     order = _next_round(op, half)
     smallest = op.const(ROUNDING * torch.finfo(torch.float64).eps, dtypes.DOUBLE)
-    tolerance = op.Mul(op.Sqrt(op.cast(size_value(op, rows), dtypes.DOUBLE)), smallest)
+    tolerance = op.Mul(op.Sqrt(op.cast(value_of(op, rows), dtypes.DOUBLE)), smallest)
 
     def step(op: Emitter, at: Value, quiet: Value, stacked: Value) -> list[Value]:
         left, right = slice_along(op, stacked, -1, 0, half), slice_along(op, stacked, -1, half, None)
@@ -127,7 +127,7 @@ def _orthogonal(op: Emitter, matrix: Value, height: Any) -> tuple[Value, Value]:
         moved = op.Gather(stacked, order, axis=stacked.rank - 1)
         return [op.Less(quiet, rounds), quiet, moved]
 
-    most = size_product(op, TOURNAMENTS, op.known(rounds))
+    most = times(op, TOURNAMENTS, op.known(rounds))
     start = op.const(0)
     _, stacked = repeat_while(op, most, op.const(True, dtypes.BOOL), step, start, stacked)
     return slice_along(op, stacked, -2, 0, rows), slice_along(op, stacked, -2, rows, None)
@@ -147,7 +147,7 @@ def _padding(op: Emitter, rows: Any, width: Any, columns: Any, half: Any, batch:
     missing = 1 if isinstance(columns, int) else op.Sub(op.Mul(half, op.const(2)), columns)
     if isinstance(rows, int) and isinstance(width, int):
         return full(op, [*batch, rows + width, missing], 0, dtypes.DOUBLE)
-    total = op.Add(size_value(op, rows), size_value(op, width))
+    total = op.Add(value_of(op, rows), value_of(op, width))
     return full(op, [*batch, total, missing], 0, dtypes.DOUBLE)
 
 

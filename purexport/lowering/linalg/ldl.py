@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 
+from proto_schema.legalization.loops import repeat
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.eigen import mirror_triangle
 from purexport.lowering.support.common import full, swap_last
-from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import (
     as_column,
     as_row,
@@ -33,7 +34,6 @@ from purexport.lowering.support.matrices import (
     row_indices,
     safe_divisor,
 )
-from purexport.lowering.support.positions import size_value
 
 # a pivot needs this share of the largest element of its column (Bunch and Kaufman's alpha)
 ALPHA = (1 + math.sqrt(17)) / 8
@@ -76,7 +76,7 @@ class _Steps:
 
     def __init__(self, op: Emitter, matrix: Value) -> None:
         self.rows, self.columns = row_indices(op, matrix), column_indices(op, matrix)
-        self.size = size_value(op, op.dim(matrix, -1))
+        self.size = value_of(op, op.dim(matrix, -1))
         self.last = matrix.rank - 1
 
     def step(
@@ -174,7 +174,7 @@ def swap_rows(op: Emitter, value: Value, rows: Value, one: Value, other: Value) 
 @lower("aten::linalg_ldl_solve")
 def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Value:
     """aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor"""
-    rows, size = row_indices(op, LD), size_value(op, op.dim(LD, -1))
+    rows, size = row_indices(op, LD), value_of(op, op.dim(LD, -1))
     pivots = op.cast(pivots, dtypes.INT64)
     starts, is_pair = _blocks(op, pivots)
     last = pivots.rank - 1

@@ -6,6 +6,8 @@ import functools
 import math
 from typing import cast
 
+from proto_schema.legalization.loops import repeat
+from proto_schema.legalization.sizes import times
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -14,10 +16,8 @@ from purexport.lowering.linalg.products import multiply
 from purexport.lowering.linalg.solve import identity_like, inverse
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.fields import T, block_matrix
-from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import dim_of, masked, slice_along
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.positions import size_product
 
 
 @lower("aten::matrix_power", "aten::linalg_matrix_power")
@@ -56,7 +56,7 @@ def matrix_exp(op: Emitter, self: T) -> T:
         return cast(T, _exponential(op, cast(Value, self)))
     size = dim_of(op, self, -1)
     columns = slice_along(op, _exponential(op, op.cast(block_matrix(op, self), dtypes.DOUBLE)), -1, 0, size)
-    columns, whole = op.cast(columns, self.dtype), size_product(op, size, 2)
+    columns, whole = op.cast(columns, self.dtype), times(op, size, 2)
     return cast(T, Pair(slice_along(op, columns, -2, 0, size), slice_along(op, columns, -2, size, whole)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -34,7 +35,6 @@ from purexport.lowering.support.matrices import (
     row_indices,
 )
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.positions import size_value
 
 # Triangular systems -------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ def substitute(op: Emitter, matrix: T, right: T, upper: bool, unit: bool = False
     rows, size = row_indices(op, matrix), dim_of(op, matrix, -1)
 
     def step(op: Emitter, at: Value, found: T) -> list[T]:
-        number = op.Sub(op.Sub(size_value(op, size), op.const(1)), at) if upper else at
+        number = op.Sub(op.Sub(value_of(op, size), op.const(1)), at) if upper else at
         here = column_at(op, matrix, number)
         new = row_at(op, found, number)
         if not unit:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -38,7 +39,6 @@ from purexport.lowering.support.matrices import (
     dim_of,
     masked,
 )
-from purexport.lowering.support.positions import size_value
 
 # Norms --------------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ def _usual_tolerance(op: Emitter, matrix: Operand) -> Any:
     rows, columns = dim_of(op, matrix, -2), dim_of(op, matrix, -1)
     if isinstance(rows, int) and isinstance(columns, int):
         return max(rows, columns) * unit
-    longer = op.cast(largest(op, size_value(op, rows), size_value(op, columns)), matrix.dtype)
+    longer = op.cast(largest(op, value_of(op, rows), value_of(op, columns)), matrix.dtype)
     return op.Mul(longer, op.like(unit, longer))
 
 

@@ -13,11 +13,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import batched, max_pool_with_indices, size_product_value, spatial_rank, unbatched
+from purexport.lowering.nn.pool import batched, max_pool_with_indices, spatial_rank, unbatched
 from purexport.lowering.support.common import dims_of, full, permute, reshape
 from purexport.lowering.support.kernels import smallest
 
@@ -74,7 +75,7 @@ def _mean_along(op: Emitter, value: Value, axis: int, size: Any, wanted: Any) ->
 
 def _windows(op: Emitter, size: Any, wanted: Any) -> tuple[Value, Value]:
     """The first position and the length of each window of one axis, both int64 of shape [wanted]."""
-    steps, of, into = _counted_to(op, wanted), size_product_value(op, [size]), size_product_value(op, [wanted])
+    steps, of, into = _counted_to(op, wanted), value_of(op, size), value_of(op, wanted)
     starts = op.Div(op.Mul(steps, of), into)
     reach = op.Add(op.Mul(op.Add(steps, op.const(1)), of), op.Sub(into, op.const(1)))
     return starts, op.Sub(op.Div(reach, into), starts)
@@ -82,7 +83,7 @@ def _windows(op: Emitter, size: Any, wanted: Any) -> tuple[Value, Value]:
 
 def _counted_to(op: Emitter, size: Any) -> Value:
     """0, 1, ... below `size`."""
-    return op.Range(op.const(0), size_product_value(op, [size]), op.const(1))
+    return op.Range(op.const(0), value_of(op, size), op.const(1))
 
 
 @lower("aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d")
@@ -106,14 +107,14 @@ def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> t
         return max_pool_with_indices(op, self, kernel)
     tables = [_windows(op, size, wanted) for size, wanted in zip(sizes, output_size, strict=True)]
     longest = [_longest(op, size, wanted) for size, wanted in zip(sizes, output_size, strict=True)]
-    strides = [size_product_value(op, sizes[axis + 1 :]) for axis in range(rank)]
+    strides = [value_of(op, times(op, *sizes[axis + 1 :])) for axis in range(rank)]
     covered = [op.Mul(_covered(op, *table, long), by) for table, long, by in zip(tables, longest, strides, strict=True)]
     flat = op.Reshape(self, [*[0] * lead, -1])
     # [..., windows, elements], rows before columns, so that the first of equal elements is the one that torch takes
     taken = op.Gather(flat, _outer_sum(op, covered, output_size, longest), axis=lead)
     place, positions = op.ArgMax(taken, axis=lead + 1, keepdims=0), op.const(0)
     for axis in reversed(range(rank)):
-        length = size_product_value(op, [longest[axis]])
+        length = value_of(op, longest[axis])
         rest = op.Div(place, length)
         positions = op.Add(positions, op.Mul(op.Sub(place, op.Mul(rest, length)), strides[axis]))
         place = rest
@@ -128,7 +129,7 @@ def _longest(op: Emitter, size: Any, wanted: Any) -> Any:
     """An upper bound on the length of a window."""
     if isinstance(size, int) and isinstance(wanted, int):
         return -(-size // wanted) + 1
-    return op.Add(op.Div(size_product_value(op, [size]), size_product_value(op, [wanted])), op.const(2))
+    return op.Add(op.Div(value_of(op, size), value_of(op, wanted)), op.const(2))
 
 
 def _covered(op: Emitter, starts: Value, lengths: Value, longest: Any) -> Value:
@@ -149,7 +150,7 @@ def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], column
         for place, table in enumerate(tables)
     ]
     total = functools.reduce(op.Add, spread)
-    return reshape(op, total, [size_product_value(op, rows), size_product_value(op, columns)])
+    return reshape(op, total, [value_of(op, times(op, *rows)), value_of(op, times(op, *columns))])
 
 
 # Fractional pooling -------------------------------------------------------------------------------------------------
@@ -171,9 +172,9 @@ def fractional_max_pool(
     rank = spatial_rank(op)
     value = batched(op, self, rank)
     lead, sizes = dims_of(op, value)[:2], dims_of(op, value)[2:]
-    planes = reshape(op, value, [*lead, size_product_value(op, sizes)])
+    planes = reshape(op, value, [*lead, value_of(op, times(op, *sizes))])
     numbers = list(reversed(range(rank))) if rank == 2 else list(range(rank))
-    tables, strides = [], [size_product_value(op, sizes[axis + 1 :]) for axis in range(rank)]
+    tables, strides = [], [value_of(op, times(op, *sizes[axis + 1 :])) for axis in range(rank)]
     for axis in range(rank):
         sample = op.Gather(random_samples, op.const([numbers[axis]]), axis=2)  # [N, C, 1]
         starts = _random_starts(op, sample, sizes[axis], kernel_size[axis], output_size[axis])
@@ -192,7 +193,7 @@ def fractional_max_pool(
 
 def _random_starts(op: Emitter, sample: Value, size: Any, kernel: int, windows: int) -> Value:
     """[N, C, windows]: the first positions of the windows of one axis."""
-    last = op.Sub(size_product_value(op, [size]), op.const(kernel))
+    last = op.Sub(value_of(op, size), op.const(kernel))
     every = op.Add(op.Mul(op.cast(sample, dtypes.INT64), op.const(0)), last)
     if windows == 1:
         return every

@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.loops import repeat
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.positions import int_range, size_value
+from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.slices import slice_axis
 
 _END = 2**63 - 1
@@ -39,7 +40,7 @@ def _rows(op: Emitter, targets: Value, lengths: Value) -> Value:
     longest = op.dim(labels, 0) if known is None else int(known.max())
     before = op.Concat(op.const([0]), slice_axis(op, _sums(op, lengths), 0, 0, -1), axis=0)
     places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(int_range(op, 0, longest), [0]))
-    last = op.Sub(size_value(op, op.dim(labels, 0)), op.const(1))
+    last = op.Sub(value_of(op, op.dim(labels, 0)), op.const(1))
     places = op.Where(op.Less(places, last), places, last)
     return op.Gather(labels, places, axis=0)
 
@@ -93,7 +94,7 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
         going = op.Unsqueeze(op.Less(at, inputs), [1])
         return [op.Where(going, following, alpha)]
 
-    steps = op.known(op.Sub(size_value(op, op.dim(log_probs, 0)), op.const(1)))
+    steps = op.known(op.Sub(value_of(op, op.dim(log_probs, 0)), op.const(1)))
     (alpha,) = repeat(op, steps, step, start)
     last = op.Unsqueeze(op.Mul(lengths, op.const(2)), [1])
     before = op.Sub(last, op.const(1))

@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import size_product_value
 from purexport.lowering.support.common import dims_of
 from purexport.lowering.support.kernels import largest, smallest
 
@@ -56,7 +56,7 @@ def _sampled(op: Emitter, value: Value, grid: Value, mode: str, padding: str, al
         _neighbours(op, grid, axis, size, mode, padding, align_corners) for axis, size in enumerate(reversed(sizes))
     ][::-1]
     flat = op.Reshape(value, [0, 0, -1])
-    plane, shape = (op.ints([batch, depth, size_product_value(op, wanted)]) for depth in (1, channels))
+    plane, shape = (op.ints([batch, depth, value_of(op, times(op, *wanted))]) for depth in (1, channels))
     total: Value | None = None
     for corner in itertools.product(*corners):
         found = _taken(op, flat, corner, sizes, shape, plane, padding)
@@ -150,7 +150,7 @@ def _taken(
         last = op.Sub(op.like(size, position), op.like(1, position))
         inside = smallest(op, largest(op, position, op.like(0, position)), last)
         step = op.cast(inside, dtypes.INT64)
-        index = op.Add(op.Mul(index, size_product_value(op, [size])), step)
+        index = op.Add(op.Mul(index, value_of(op, size)), step)
         if padding == "zeros":
             shares.append(op.cast(_is_same(op, inside, position), position.dtype))
     found = op.GatherElements(flat, op.Expand(op.Reshape(index, plane), shape), axis=2)

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import batched, size_product_value, unbatched
+from purexport.lowering.nn.pool import batched, unbatched
 from purexport.lowering.support.common import dims_of, full, reshape
-from purexport.lowering.support.positions import size_product
 
 
 @lower("aten::im2col")
@@ -44,15 +44,15 @@ def im2col_rule(
     ):
         value = op.Gather(value, _positions(op, size, kernel, step, pad, gap), axis=2 + 2 * axis)
     columns = op.Transpose(value, perm=[0, 1, 2, 4, 3, 5])
-    depth = op.known(size_product_value(op, [channels, *kernel_size]))
-    result = reshape(op, columns, [batch, depth, size_product(op, *dims_of(op, columns)[4:])])
+    depth = times(op, channels, *kernel_size)
+    result = reshape(op, columns, [batch, depth, times(op, *dims_of(op, columns)[4:])])
     return result if self.rank == 4 else op.Squeeze(result, [0])
 
 
 def _positions(op: Emitter, size: Any, kernel: int, step: int, pad: int, gap: int) -> Value:
     """[kernel, windows]: the row of the padded image that each row of the kernel reads in each window."""
     inside = op.const(torch.arange(kernel).reshape(kernel, 1) * gap)
-    reach = op.Sub(size_product_value(op, [size]), op.const(gap * (kernel - 1) - 2 * pad))
+    reach = op.Sub(value_of(op, size), op.const(gap * (kernel - 1) - 2 * pad))
     places = op.Range(op.const(0), reach, op.const(step))
     return op.Add(inside, op.Unsqueeze(places, [0]))
 
@@ -118,7 +118,7 @@ def _added_up(
     stride: Sequence[int],
 ) -> Value:
     """The elements added up at their positions in the padded image, whose padding is then taken away."""
-    sizes = [size_product_value(op, [op.known(size)]) for size in output_size]
+    sizes = [value_of(op, op.known(size)) for size in output_size]
     wide = [op.Add(size, op.const(2 * pad)) for size, pad in zip(sizes, padding, strict=True)]
     down, across = (
         _positions(op, size, kernel, step, pad, gap)
@@ -130,7 +130,7 @@ def _added_up(
     batch, depth = dims_of(op, value)[:2]
     count = kernel_size[0] * kernel_size[1]
     channels = depth // count if isinstance(depth, int) else op.Div(depth, op.const(count))
-    planes = size_product_value(op, [batch, channels])
+    planes = value_of(op, times(op, batch, channels))
     parts = op.Reshape(value, op.ints([planes, -1]))
     zeros = full(op, [planes, op.Mul(*wide)], 0, value.dtype or dtypes.FLOAT)
     added = op.ScatterElements(zeros, op.Expand(places, op.Shape(parts)), parts, axis=1, reduction="add")

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -237,26 +238,18 @@ def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[
 def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, explicit: bool) -> Value:
     """Positions within one plane of the input, as in torch, from ONNX's positions in the whole pooled tensor."""
     if not explicit:
-        return _modulo(op, indices, size_product_value(op, window.sizes))
+        return _modulo(op, indices, value_of(op, times(op, *window.sizes)))
     position, rest, shape = op.const(0), indices, op.Shape(padded)
     for axis in reversed(range(window.rank)):
         size = op.Gather(shape, op.const(axis + 2), axis=0)
         step = op.Sub(_modulo(op, rest, size), op.const(window.padding[axis]))
-        position = op.Add(position, op.Mul(step, size_product_value(op, window.sizes[axis + 1 :])))
+        position = op.Add(position, op.Mul(step, value_of(op, times(op, *window.sizes[axis + 1 :]))))
         rest = op.Div(rest, size)
     return position
 
 
 def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
     return op.Mod(value, divisor)
-
-
-def size_product_value(op: Emitter, sizes: Sequence[Any]) -> Value:
-    """The product of sizes that may be computed, as a zero-dim int64 value."""
-    result = op.const(math.prod(size for size in sizes if not isinstance(size, Value)))
-    for size in sizes:
-        result = op.Mul(result, size) if isinstance(size, Value) else result
-    return result
 
 
 @lower("aten::max_unpool2d", "aten::max_unpool3d")
@@ -269,7 +262,7 @@ def max_unpool(
     """
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
-    zeros = full(op, [*lead, size_product_value(op, output_size)], 0, op.result_dtype)
+    zeros = full(op, [*lead, value_of(op, times(op, *output_size))], 0, op.result_dtype)
     written = op.ScatterElements(zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
     return op.Reshape(written, op.ints([*flat[:-1], *output_size]))
 

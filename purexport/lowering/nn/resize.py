@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import value_of
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import operator_of
@@ -27,7 +28,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, permute
-from purexport.lowering.support.positions import int_range, size_value
+from purexport.lowering.support.positions import int_range
 
 _KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
 
@@ -186,7 +187,7 @@ def _places(op: Emitter, method: Method, old: Any, new: Any, scale: float | None
     """For each of the `new` elements the position of its nearest neighbour among the `old` ones, in float32 as torch
     computes it.
     """
-    sizes = [op.cast(size_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    sizes = [op.cast(value_of(op, size), dtypes.FLOAT) for size in (old, new)]
     step = op.Div(sizes[0], sizes[1]) if scale is None else op.const(1 / scale, dtypes.FLOAT)
     steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
     if method is not _NEAREST:
@@ -206,7 +207,7 @@ def _step(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) 
     one = op.const(1.0, dtypes.DOUBLE)
     if method.coordinates != "align_corners" and scale is not None:
         return op.const(1 / scale, dtypes.DOUBLE)
-    before, after = (op.cast(size_value(op, size), dtypes.DOUBLE) for size in (old, new))
+    before, after = (op.cast(value_of(op, size), dtypes.DOUBLE) for size in (old, new))
     if method.coordinates != "align_corners":
         return op.Div(before, after)
     # a single one is the first
@@ -238,7 +239,7 @@ def _taps(op: Emitter, method: Method, old: Any, new: Any, step: Value) -> Itera
         place = op.Max(place, op.const(0.0, dtypes.DOUBLE))
     first = op.Floor(place)
     share = op.Sub(place, first)
-    last = op.Sub(op.cast(size_value(op, old), dtypes.DOUBLE), op.const(1.0, dtypes.DOUBLE))
+    last = op.Sub(op.cast(value_of(op, old), dtypes.DOUBLE), op.const(1.0, dtypes.DOUBLE))
     for tap in (0, 1) if method.cubic is None else (-1, 0, 1, 2):
         at = op.Max(op.Min(op.Add(first, op.const(float(tap), dtypes.DOUBLE)), last), op.const(0.0, dtypes.DOUBLE))
         weight = _weight(op, op.Sub(share, op.const(float(tap), dtypes.DOUBLE)), method.cubic)
@@ -353,7 +354,7 @@ def _whole_shares(shares: torch.Tensor) -> tuple[torch.Tensor, float]:
 def _computed_shares(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> tuple[Value, Value]:
     """`_whole_shares` of the matrix [new, old] of sizes that are not known."""
     half, zero, one = (op.const(number, dtypes.DOUBLE) for number in (0.5, 0.0, 1.0))
-    stays = op.Equal(size_value(op, old), size_value(op, new))
+    stays = op.Equal(value_of(op, old), value_of(op, new))
     step = op.Where(stays, one, _step(op, method, old, new, scale))
     if method.antialias:
         shares = _filter(op, method, old, new, step)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from proto_schema.legalization.sizes import count
+from proto_schema.legalization.loops import repeat
+from proto_schema.legalization.sizes import count, value_of
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.positions import size_value
 
 
 def non_max_suppression(
@@ -53,7 +52,7 @@ def non_max_suppression(
         return [op.And(kept, op.Not(op.Squeeze(gone, [0])))]
 
     start = op.Equal(numbers, numbers)
-    (kept,) = repeat(op, size_value(op, number), step, start, written_out=0)
+    (kept,) = repeat(op, value_of(op, number), step, start, written_out=0)
     found = op.Slice(op.Compress(order, kept, axis=0), [0], max_output_boxes_per_class, axes=[0])
     column = op.Unsqueeze(found, [1])
     nothing = op.Mul(column, op.const(0))

@@ -12,13 +12,11 @@ from types import MappingProxyType
 
 from proto_schema import legalization
 from proto_schema.legalization.table import Form, Row
-from purexport.lowering.older import boxes, running, windows
+from purexport.lowering.older import boxes, windows
 
 _OWN: Mapping[str, Form] = {
-    "CumSum": running.cumulative_sum,
     "MaxPool": windows.max_pool,
     "NonMaxSuppression": boxes.non_max_suppression,
-    "ScatterElements": running.scatter_elements,
 }
 FORMS: Mapping[str, Sequence[Row]] = MappingProxyType(
     {**legalization.rows(), **{name: [Row(name, legalization.ANY, form)] for name, form in _OWN.items()}}

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import count
+from proto_schema.legalization.sizes import count, times, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import dims_of
-from purexport.lowering.support.positions import size_product, size_value
 
 _SMALL = (dtypes.INT8, dtypes.UINT8)
 
@@ -45,14 +44,14 @@ def max_pool(
     padded = op.Pad(X, spread, constant_value=op.like(-math.inf, X), mode="constant") if any(edges) else X
     flat, inside = op.const(0), op.const(True, dtypes.BOOL)
     for axis, (size, wide) in enumerate(zip(sizes[2:], dims_of(op, padded)[2:], strict=True)):
-        reach = op.Sub(size_value(op, wide), op.const(gaps[axis] * (kernel_shape[axis] - 1)))
+        reach = op.Sub(value_of(op, wide), op.const(gaps[axis] * (kernel_shape[axis] - 1)))
         starts = op.Unsqueeze(op.Range(op.const(0), reach, op.const(steps[axis])), [1])
         at = op.Add(starts, op.const(torch.arange(kernel_shape[axis]).reshape(1, -1) * gaps[axis]))
         padded = op.Gather(padded, at, axis=2 + 2 * axis)
         # [o, k] among the axes [o, o, ..., k, k, ...]
         own = op.Unsqueeze(op.Sub(at, op.const(edges[axis])), _others(rank, axis))
-        last = op.Sub(size_value(op, size), op.const(1))
-        flat = op.Add(flat, op.Mul(own, size_value(op, size_product(op, *sizes[axis + 3 :]))))
+        last = op.Sub(value_of(op, size), op.const(1))
+        flat = op.Add(flat, op.Mul(own, value_of(op, times(op, *sizes[axis + 3 :]))))
         inside = op.And(inside, op.Not(op.Or(op.Less(own, op.const(0)), op.Less(last, own))))
     outer, inner = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
     values = op.Transpose(padded, perm=[0, 1, *outer, *inner])
@@ -62,8 +61,8 @@ def max_pool(
     best = op.ArgMax(op.cast(op.And(op.Equal(taken, found), inside), dtypes.INT32), axis=2 + rank, keepdims=1)
     everywhere = op.Expand(flat, op.Shape(taken))
     planes = op.Mul(
-        op.Reshape(count(op, size_product(op, *sizes[:2])), op.ints([*sizes[:2], *[1] * rank])),
-        size_value(op, size_product(op, *sizes[2:])),
+        op.Reshape(count(op, times(op, *sizes[:2])), op.ints([*sizes[:2], *[1] * rank])),
+        value_of(op, times(op, *sizes[2:])),
     )
     places = op.Squeeze(op.GatherElements(everywhere, best, axis=2 + rank), [2 + rank])
     return op.Squeeze(found, [2 + rank]), op.Add(places, planes)

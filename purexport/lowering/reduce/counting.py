@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -21,7 +22,7 @@ from purexport.lowering.reduce.cumulative import running_sum
 from purexport.lowering.reduce.reductions import linalg_vector_norm
 from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import axis_of, full, permute, reshape
-from purexport.lowering.support.positions import int_range, size_product, size_value
+from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.indexing import nonzero
 from purexport.lowering.tensor.scatter import index_add, scatter_add
 from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
@@ -30,11 +31,7 @@ _END = 2**63 - 1
 
 
 def _flat(op: Emitter, value: Value) -> Value:
-    return (
-        value
-        if value.rank == 1
-        else reshape(op, value, [size_product(op, *[op.dim(value, i) for i in range(value.rank)])])
-    )
+    return value if value.rank == 1 else reshape(op, value, [times(op, *(op.dim(value, i) for i in range(value.rank)))])
 
 
 # Unique -------------------------------------------------------------------------------------------------------------
@@ -54,7 +51,7 @@ def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[
     places = op.Reshape(op.NonZero(op.cast(starts, dtypes.BOOL)), [-1])
     nothing = op.const([])
     inverse = op.Sub(running_sum(op, starts, 0), op.const(1)) if wanted[0] else nothing
-    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(size_value(op, size), [1]), axis=0)
+    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(value_of(op, size), [1]), axis=0)
     # an empty axis has an end but no first position
     ends = slice_axis(op, ends, 0, 0, op.Gather(op.Shape(places), op.const(0), axis=0))
     counts = op.Sub(ends, places) if wanted[1] else nothing
@@ -371,7 +368,7 @@ def embedding_bag(
     if include_last_offset:
         starts, ends = slice_axis(op, starts, 0, 0, -1), slice_axis(op, starts, 0, 1, _END)
     else:
-        last = op.Reshape(size_value(op, size), [1])
+        last = op.Reshape(value_of(op, size), [1])
         ends = op.Concat(slice_axis(op, starts, 0, 1, _END), last, axis=0)
     members = _members(op, starts, ends, size)
     # in the overload without an optional padding_idx, -1 means none
@@ -397,7 +394,7 @@ def _row(op: Emitter, weight: Value, index: int) -> Value:
     """The number of a row, counted from the front."""
     if index >= 0:
         return op.const(index)
-    result: Value = op.Add(size_value(op, op.dim(weight, 0)), op.const(index))
+    result: Value = op.Add(value_of(op, op.dim(weight, 0)), op.const(index))
     return result
 
 
@@ -436,8 +433,8 @@ def max_pool2d_with_indices_backward(
     The gradient of max_pool2d: each gradient is added at the position of its maximum.
     """
     front = [op.dim(self, axis) for axis in range(self.rank - 2)]
-    flat = size_product(op, op.dim(self, -2), op.dim(self, -1))
-    windows = size_product(op, op.dim(indices, -2), op.dim(indices, -1))
+    flat = times(op, op.dim(self, -2), op.dim(self, -1))
+    windows = times(op, op.dim(indices, -2), op.dim(indices, -1))
     places, parts = (reshape(op, value, [*front, windows]) for value in (indices, grad_output))
     found = scatter_add(op, full(op, [*front, flat], 0, self.dtype or dtypes.FLOAT), -1, places, parts)
     return reshape(op, found, [*front, op.dim(self, -2), op.dim(self, -1)])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from proto_schema.legalization.sizes import value_of
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import beside_product, reshape, swap_last
 from purexport.lowering.support.matrices import as_column, as_row, diagonal_of, masked
-from purexport.lowering.support.positions import size_value
 
 
 @lower("aten::cov")
@@ -34,7 +34,7 @@ def covariance_of_rows(
         rows = reshape(op, rows, [1, size])
     weights = [op.cast(item, rows.dtype) for item in (fweights, aweights) if item is not None]
     weight = weights[0] if len(weights) == 1 else op.Mul(*weights) if weights else None
-    count = op.cast(size_value(op, op.dim(rows, 1)), rows.dtype)
+    count = op.cast(value_of(op, op.dim(rows, 1)), rows.dtype)
     total = count if weight is None else op.ReduceSum(weight, keepdims=0)
     weighted = rows if weight is None else op.Mul(rows, weight)
     middle = op.Div(op.ReduceSum(weighted, axes=[1], keepdims=1), total)

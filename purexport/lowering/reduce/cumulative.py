@@ -1,6 +1,6 @@
 """Running sums, products, extremes and logarithms of sums along an axis, and differences.
 
-ONNX has CumSum, and CumProd from opset 26. All others are reductions of a triangle: the axis is repeated as a
+ONNX has CumSum and CumProd. All others are reductions of a triangle: the axis is repeated as a
 second axis, later elements are replaced by the neutral element, and the second axis is reduced. That takes memory of
 the square of the axis.
 """
@@ -53,10 +53,14 @@ def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 
 def running_sum(op: Emitter, value: Value, dim: int) -> Value:
     """The cumulative sum along `dim`, in the dtype of `value`."""
+    return _of_axis(op, "CumSum", value, dim)
+
+
+def _of_axis(op: Emitter, op_type: str, value: Value, dim: int) -> Value:
     if not value.rank:
         return value
-    inside = op.cast(value, widened_dtype(op, "CumSum", value.dtype) or value.dtype)
-    return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
+    inside = op.cast(value, widened_dtype(op, op_type, value.dtype) or value.dtype)
+    return op.cast(op.emit(op_type, inside, op.const(axis_of(dim, value.rank))), value.dtype)
 
 
 @lower("aten::diff", promote="prepend self append")
@@ -83,11 +87,7 @@ def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 
     Integers are multiplied in int64, as in torch.
     """
-    value = op.cast(self, op.result_dtype)
-    if value.rank and op.has("CumProd"):
-        inside = op.cast(value, widened_dtype(op, "CumProd", value.dtype) or value.dtype)
-        return op.cast(op.CumProd(inside, op.const(axis_of(dim, value.rank))), value.dtype)
-    return _running(op, "ReduceProd", value, dim, 1)
+    return _of_axis(op, "CumProd", op.cast(self, op.result_dtype), dim)
 
 
 @lower("aten::logcumsumexp")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 
+from proto_schema.legalization.loops import repeat_while
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.special.functions import lgamma_in_double
-from purexport.lowering.support.loops import repeat_while
 
 _MOST = 4000  # steps
 _ENOUGH = 1e-10

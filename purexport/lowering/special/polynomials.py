@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from proto_schema.legalization.loops import repeat
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.loops import repeat
 
 # (op, k, x) -> value, where k is a value and x in the same dtype
 Factor = Callable[[Emitter, Value, Value], Value]

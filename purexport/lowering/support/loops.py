@@ -1,28 +1,15 @@
-"""Steps that are repeated: written out where they are few, an ONNX Loop where they are many or their number is
-computed.
-
-A step is one function of the `op` that writes it, of its number and of the loop-carried values, so both forms compute
-the same. Its number is an int64 value of shape [1]. It is a constant when the steps are written out, so that constant
-folding computes what depends on it alone.
-
-The body of a Loop sees outer values. A loop-carried value keeps its dtype and shape, and each output of the body is
-made by a node of its own. A step should take sizes from outside, where they are computed once.
-"""
+"""Repeated steps (`proto_schema.legalization.loops`) of real and of complex tensors, and Loops that collect parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from proto_schema.legalization.loops import repeat
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.fields import Operand, flat_parts, grouped_parts
-from purexport.lowering.support.positions import size_value
-
-WRITTEN_OUT = 8  # more steps than these become a Loop
-
-Step = Callable[..., Sequence[Value]]
 
 
 def repeat_in_field(
@@ -34,23 +21,6 @@ def repeat_in_field(
         return flat_parts(step(op, at, *grouped_parts(parts, carried)))
 
     return tuple(grouped_parts(repeat(op, count, of_parts, *flat_parts(carried)), carried))
-
-
-def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
-    """`carried = step(op, at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
-    count = op.known(count)
-    if isinstance(count, Value) or count > written_out:
-        return _loop(op, size_value(op, count), None, step, carried)
-    for at in range(count):
-        carried = tuple(
-            _in_type(item, was) for item, was in zip(step(op, op.const([at]), *carried), carried, strict=True)
-        )
-    return tuple(carried)
-
-
-def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
-    """`going, *carried = step(op, at, *carried)` while `going`, a zero-dim bool, holds; at most `most` times."""
-    return _loop(op, size_value(op, most), going, step, carried)
 
 
 def parts_of_steps(op: Emitter, numbers: Value, step: Callable[..., Value], axis: int, last: Value | None) -> Value:
@@ -104,29 +74,3 @@ def _parts_concatenated(
     rest = op.Sub(count, op.const(first))
     (found,) = op.multi("Loop", rest, op.const(True, dtypes.BOOL), start, outputs=1, body=inside.graph)
     return found if last is None else op.Concat(found, last, axis=axis)
-
-
-def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:
-    number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
-    inner = [Value(item.dtype, item.shape, name="carried") for item in carried]
-    inside = op.subgraph()
-    inside.graph.inputs += [number, condition, *inner]
-    at = inside.Unsqueeze(number, [0])
-    results = [*([condition] if going is None else []), *step(inside, at, *inner)]
-    for result, was in zip(results, [condition, *carried], strict=True):
-        _output(inside, result, was)
-    start = op.const(True, dtypes.BOOL) if going is None else going
-    outputs = op.multi("Loop", count, start, *carried, outputs=len(carried), body=inside.graph)
-    return tuple(_in_type(output, was) for output, was in zip(outputs, carried, strict=True))
-
-
-def _output(op: Emitter, result: Value, was: Value) -> None:
-    body = op.graph
-    if result.node not in body.nodes or result in body.outputs:
-        result = op.Identity(result)
-    body.outputs.append(_in_type(result, was))
-
-
-def _in_type(value: Value, was: Value) -> Value:
-    value.dtype = was.dtype
-    return value

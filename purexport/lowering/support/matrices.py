@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -25,7 +26,7 @@ from purexport.lowering.support.fields import (
 )
 from purexport.lowering.support.kernels import smallest
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.positions import int_range, size_value
+from purexport.lowering.support.positions import int_range
 
 
 def index_range(op: Emitter, size: Any) -> Value:
@@ -121,7 +122,7 @@ def min_size(op: Emitter, one: Any, other: Any) -> Any:
     """The smaller of two sizes, an int where both are."""
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
-    return smallest(op, size_value(op, one), size_value(op, other))
+    return smallest(op, value_of(op, one), value_of(op, other))
 
 
 def diagonal_of(op: Emitter, value: T) -> T:
@@ -155,5 +156,5 @@ def lapack_info(op: Emitter, failed: Value) -> Value:
     before = op.MatMul(op.cast(failed, dtypes.FLOAT), not_later)  # the number of failed ones up to here
     intact = op.cast(op.Less(before, op.const(0.5, dtypes.FLOAT)), dtypes.INT64)
     count = op.ReduceSum(intact, axes=[failed.rank - 1], keepdims=0)
-    found = op.Where(op.Equal(count, size_value(op, size)), op.const(0), op.Add(count, op.const(1)))
+    found = op.Where(op.Equal(count, value_of(op, size)), op.const(0), op.Add(count, op.const(1)))
     return op.cast(found, dtypes.INT32)

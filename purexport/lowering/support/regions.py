@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import permute, reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import int_range, size_product, size_value
+from purexport.lowering.support.positions import int_range
 
 
 def has_kernel(op: Emitter, op_type: str) -> bool:
@@ -91,9 +92,9 @@ class Pixels:
     def read(self, rois: Value, y: Value, x: Value) -> Value:
         """The pixels where rows y [k, rows, steps] cross columns x (int64): [k, rows, steps, columns, steps, c]."""
         op = self.op
-        plane = size_value(op, size_product(op, self.height, self.width))
-        image = op.Mul(image_indices(op, rois), size_value(op, size_product(op, *self.bins, self.height, self.width)))
-        down = op.Mul(y, size_value(op, self.width))
+        plane = value_of(op, times(op, self.height, self.width))
+        image = op.Mul(image_indices(op, rois), value_of(op, times(op, *self.bins, self.height, self.width)))
+        down = op.Mul(y, value_of(op, self.width))
         if self.bins != (1, 1):
             numbers = [op.const(torch.arange(count).reshape(1, -1, 1)) for count in self.bins]
             down = op.Add(down, op.Mul(numbers[0], op.Mul(plane, op.const(self.bins[1]))))

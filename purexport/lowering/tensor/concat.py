@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times
 from proto_schema.sizes.reshaping import is_copied
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result
-from purexport.lowering.support.positions import size_product
 from purexport.lowering.support.reshaping import size_of
 from purexport.lowering.tensor.layout import atleast_1d, atleast_2d, atleast_3d
 
@@ -193,7 +193,7 @@ def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = 
     counts: list[Any] = [1] * (rank + 1)
     counts[axis + 1] = repeats
     sizes = dims_of(op, self) if dim is not None else []
-    merged = size_product(op, sizes[axis], repeats) if sizes else -1  # not -1, since another size may be 0
+    merged = times(op, sizes[axis], repeats) if sizes else -1  # not -1, since another size may be 0
     return reshape_to_result(op, op.Expand(thick, op.ints(counts)), [*sizes[:axis], merged, *sizes[axis + 1 :]])
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import nonnegative, times, value_of
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
@@ -19,14 +20,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
 from purexport.lowering.support.kernels import widened_dtype
-from purexport.lowering.support.positions import (
-    int_range,
-    nonnegative,
-    replace_along,
-    scatter_add_along,
-    size_product,
-    size_value,
-)
+from purexport.lowering.support.positions import int_range, replace_along, scatter_add_along
 
 _MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as in older code
 
@@ -72,7 +66,7 @@ def _indexed(op: Emitter, value: Value, indices: Sequence[Value | None]) -> _Ind
     positions = _combined(op, list(given.values()), sizes)
     flat = moved
     if len(axes) > 1:
-        merged = size_product(op, *sizes)
+        merged = times(op, *sizes)
         flat = reshape(op, moved, [*dims[:axis], merged, *dims[axis + len(axes) :]])
     return _Indexed(flat, axis, positions, order, dims, len(axes))
 
@@ -107,7 +101,7 @@ def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Valu
     places = [nonnegative(op, item, size) for item, size in zip(items, sizes, strict=True)]
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
-        result = op.Add(op.Mul(result, size_value(op, size)), place)
+        result = op.Add(op.Mul(result, value_of(op, size)), place)
     return result
 
 
@@ -237,7 +231,7 @@ def take(op: Emitter, self: Value, index: Value) -> Value:
 
     Positions in the flattened tensor; negative ones count from the end.
     """
-    size = size_product(op, *dims_of(op, self))
+    size = times(op, *dims_of(op, self))
     return op.Gather(reshape(op, self, [-1]), nonnegative(op, index, size), axis=0)
 
 
@@ -333,10 +327,10 @@ def repeat_interleave_each(
 
     Each slice as often as its own element of `repeats`.
     """
-    repeats = size_value(op, repeats)
+    repeats = value_of(op, repeats)
     data = reshape(op, self, [-1]) if dim is None else self
     axis = 0 if dim is None else axis_of(dim, self.rank)
     if not repeats.rank or repeats.shape == (1,):
-        size = size_product(op, *dims_of(op, self)) if dim is None else op.dim(self, axis)
-        repeats = op.Expand(reshape(op, repeats, [1]), reshape(op, size_value(op, size), [1]))
+        size = times(op, *dims_of(op, self)) if dim is None else op.dim(self, axis)
+        repeats = op.Expand(reshape(op, repeats, [1]), reshape(op, value_of(op, size), [1]))
     return op.Gather(data, _repeated(op, repeats), axis=axis)

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import nonnegative, times
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.arithmetic import floor_divide
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.positions import int_range, nonnegative, replace_along, scatter_add_along, size_product
+from purexport.lowering.support.positions import int_range, replace_along, scatter_add_along
 from purexport.lowering.tensor.slices import axes_last, diagonal_positions, slice_axis
 
 
@@ -96,7 +97,7 @@ def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1
     order = axes_last(self.rank, dim1, dim2)
     matrices = permute(op, self, order)
     *batch, rows, columns = dims_of(op, matrices)
-    flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
+    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
     positions = diagonal_positions(op, rows, columns, offset)
     new = replace_along(op, flat, len(batch), positions, src)
     back = reshape(op, new, [*batch, rows, columns])
@@ -313,7 +314,7 @@ def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool 
     Elements of the flattened tensor are replaced, or added to with `accumulate`.
     """
     flat = reshape(op, self, [-1])
-    size = size_product(op, *dims_of(op, self))
+    size = times(op, *dims_of(op, self))
     positions = nonnegative(op, reshape(op, index, [-1]), size)
     values = reshape(op, source, [-1])
     new = (scatter_add_along if accumulate else replace_along)(op, flat, 0, positions, values)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -18,7 +19,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
 from purexport.lowering.support.kernels import largest, smallest, widened_dtype
-from purexport.lowering.support.positions import int_range, size_product, size_value
+from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.windows import windows
 
 
@@ -252,11 +253,11 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
         matrix = torch.arange(rows * columns).reshape(rows, columns)
         return op.const(matrix.diagonal(offset).clone())
     down, right = max(-offset, 0), max(offset, 0)
-    height, width = size_value(op, subtract_sizes(op, rows, down)), size_value(op, subtract_sizes(op, columns, right))
+    height, width = value_of(op, subtract_sizes(op, rows, down)), value_of(op, subtract_sizes(op, columns, right))
     length = largest(op, smallest(op, height, width), op.const(0))
-    first = add_sizes(op, size_product(op, columns, down), right)
-    steps = op.Mul(int_range(op, 0, length), size_value(op, add_sizes(op, columns, 1)))
-    return op.Add(steps, size_value(op, first))
+    first = add_sizes(op, times(op, columns, down), right)
+    steps = op.Mul(int_range(op, 0, length), value_of(op, add_sizes(op, columns, 1)))
+    return op.Add(steps, value_of(op, first))
 
 
 @lower("aten::diagonal", "aten::diagonal_copy")
@@ -267,7 +268,7 @@ def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int
     """
     matrices = permute(op, self, axes_last(self.rank, dim1, dim2))
     *batch, rows, columns = dims_of(op, matrices)
-    flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
+    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
     return op.Gather(flat, diagonal_positions(op, rows, columns, offset), axis=len(batch))
 
 
@@ -292,7 +293,7 @@ def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: 
     else:
         row, column = op.Unsqueeze(int_range(op, 0, size), [1]), op.Unsqueeze(int_range(op, 0, size), [0])
         on_diagonal = op.Equal(op.Add(row, op.const(offset)), column)
-        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), size_value(op, length))
+        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), value_of(op, length))
     sizes = dims_of(op, self)
     sizes[axis] = 1
     zero = full(op, sizes, 0, self.dtype or dtypes.FLOAT)
@@ -349,11 +350,11 @@ def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
 def _triangle(op: Emitter, value: Value, offset: Any, *, upper: bool) -> Value:
     """ONNX Trilu (opset 14) where the runtime has a kernel, else a comparison of rows with columns."""
     if op.has("Trilu") and value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
-        result: Value = op.Trilu(value, size_value(op, op.known(offset)), upper=int(upper))
+        result: Value = op.Trilu(value, value_of(op, op.known(offset)), upper=int(upper))
         return result
     row = op.Unsqueeze(int_range(op, 0, op.dim(value, -2)), [1])
     column = op.Unsqueeze(int_range(op, 0, op.dim(value, -1)), [0])
-    bound = op.Add(row, size_value(op, op.known(offset)))
+    bound = op.Add(row, value_of(op, op.known(offset)))
     beyond = op.Less(column, bound) if upper else op.Less(bound, column)
     if value.dtype == dtypes.BOOL:
         return op.And(value, op.Not(beyond))

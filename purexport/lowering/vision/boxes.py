@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -19,7 +20,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import size_value
 from purexport.lowering.support.regions import (
     Pixels,
     bin_numbers,
@@ -58,7 +58,7 @@ def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
     found = op.NonMaxSuppression(
         op.Unsqueeze(boxes, [0]),
         op.Unsqueeze(op.cast(scores, dtypes.FLOAT), [0, 1]),
-        reshape(op, size_value(op, op.dim(dets, 0)), [1]),
+        reshape(op, value_of(op, op.dim(dets, 0)), [1]),
         op.const([_float_below(min(iou_threshold, 1.0))], dtypes.FLOAT),
     )
     result: Value = op.Gather(found, op.const(2), axis=1)

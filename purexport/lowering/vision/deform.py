@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import torch
 
+from proto_schema.legalization.sizes import times
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.grid import grid_sampler
 from purexport.lowering.support.common import dims_of, reshape
-from purexport.lowering.support.positions import int_range, size_product
+from purexport.lowering.support.positions import int_range
 
 
 @lower("torchvision::deform_conv2d")
@@ -57,7 +58,7 @@ def deform_conv2d(
     steps = ((stride_h, pad_h, dilation_h), (stride_w, pad_w, dilation_w))
     read = _samples(op, input, weight, offset, steps, offset_groups)
     sizes = dims_of(op, offset)[2:]
-    plane = size_product(op, *sizes)
+    plane = times(op, *sizes)
     outputs, taken, taps = weight.sizes[0], weight.sizes[1], weight.sizes[2] * weight.sizes[3]
     if used is not None:
         read = reshape(op, read, [-1, offset_groups, taken * groups // offset_groups, taps, plane])
@@ -94,6 +95,6 @@ def _samples(
         one, two = op.like(1, offset), op.like(2, offset)
         grid = op.Sub(op.Div(op.Add(op.Mul(place, two), one), op.like(sizes[axis], offset)), one)
         axes.append(op.Unsqueeze(grid, [5]))
-    grid = reshape(op, op.Concat(*axes[::-1], axis=5), [-1, size_product(op, *taps, wanted[0]), wanted[1], 2])
+    grid = reshape(op, op.Concat(*axes[::-1], axis=5), [-1, times(op, *taps, wanted[0]), wanted[1], 2])
     images = reshape(op, input, [-1, channels // parts, *sizes])
     return grid_sampler(op, images, grid, 0, 0, False)

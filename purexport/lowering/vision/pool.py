@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from proto_schema.legalization.sizes import value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import size_value
 from purexport.lowering.support.regions import (
     Pixels,
     bin_numbers,
@@ -56,11 +56,11 @@ def roi_pool(
     # of equal pixels the first one by row, then by column
     ordered = op.Transpose(found, perm=[0, 1, 3, 5, 2, 4])
     first = op.ArgMax(op.Reshape(ordered, [0, 0, 0, 0, -1]), axis=4, keepdims=0)
-    wide = size_value(op, _steps_of(op, x))
+    wide = value_of(op, _steps_of(op, x))
     row = op.Div(first, wide)
     column = op.Sub(first, op.Mul(row, wide))
     tops, lefts = (op.cast(item, dtypes.INT64) for item in _each_bin(op, y.start, x.start))
-    place = op.Add(op.Mul(op.Add(tops, row), size_value(op, pixels.width)), op.Add(lefts, column))
+    place = op.Add(op.Mul(op.Add(tops, row), value_of(op, pixels.width)), op.Add(lefts, column))
     places = op.Where(empty, op.const(-1), place)
     return result, channels_first(op, op.cast(places, dtypes.INT32))
 

@@ -115,6 +115,23 @@ CALLS = [
     ),
     Call("CumSum", (floats(1, math.inf, 2, 3), Known(scalar(0)))),
     Call("CumSum", (ints(), Known(scalar(0)))),
+    Call("CumSum", (LARGE, Known(scalar(0))), {"exclusive": 1}, static=True),  # no float holds these sums
+    Call("CumSum", (np.arange(70, dtype=np.float32), Known(scalar(0))), {"reverse": 1}, static=True),
+    *(
+        Call("CumProd", (GRID, Known(scalar(1))), {"exclusive": exclusive, "reverse": reverse}, 1, (9, 25), static, 26)
+        for exclusive, reverse, static in ((0, 1, True), (1, 0, False))
+    ),
+    *(
+        Call("ScatterND", (GRID, np.array(at, np.int64), GRID[: len(at), 0]), {"reduction": reduction}, opsets=opsets)
+        for at, reduction, opsets in (
+            ([[0, -1], [1, 2]], "none", (9, 10)),
+            ([[0, -1], [1, 1], [0, 2]][:2], "add", (9, 15)),
+            ([[1, 1], [1, -2]], "max", (10, 17)),
+        )
+    ),
+    Call("ScatterND", (GRID, np.zeros((0, 1), np.int64), GRID[:0]), {"reduction": "mul"}, opsets=(9, 15)),
+    Call("GatherND", (GRID, np.array([[0, -1], [1, 0]], np.int64)), opsets=(9, 10)),
+    Call("GatherND", (GRID, np.array([[[1], [0]], [[-1], [2]]], np.int64)), {"batch_dims": 1}, opsets=(9, 11)),
     Call("TopK", (TIES, ints(3)), outputs=2),
     Call("TopK", (TIES, ints(4)), {"largest": 0}, outputs=2, opsets=(9, 10)),
     Call("TopK", (TIES, ints(4)), outputs=2, static=True),
@@ -206,7 +223,11 @@ def written(call: Call, opset: int, older: Mapping[str, Any] = FORMS) -> bytes:
             values.append(op.const(array.tolist(), dtype))
             continue
         # the number of bounds is known, the sizes of tensors are not
-        keeps = call.static or (place > 0 and array.ndim == 1 and call.op_type in ("Slice", "Pad", "Split", "TopK"))
+        keeps = (
+            call.static
+            or (place > 0 and call.op_type.endswith("ND"))
+            or (place > 0 and array.ndim == 1 and call.op_type in ("Slice", "Pad", "Split", "TopK"))
+        )
         shape = tuple(size if keeps else Size.symbol(f"n{place}_{axis}") for axis, size in enumerate(array.shape))
         if call.op_type == "NonMaxSuppression":
             shape = array.shape
