@@ -14,7 +14,7 @@ from proto_schema.tensors.dtypes import DTYPES
 Value: TypeAlias = Any
 """A value of the graph: `dtype`, `shape`, and of constants `array()`, `ints()` and `number()`."""
 
-UINT32, UINT64, DOUBLE, FLOAT16, BFLOAT16 = 12, 13, 11, 10, 16
+UINT8, INT8, UINT32, UINT64, DOUBLE, FLOAT16, BFLOAT16 = 2, 3, 12, 13, 11, 10, 16
 FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9
 FLOATS = frozenset((FLOAT, DOUBLE, FLOAT16, BFLOAT16))
 

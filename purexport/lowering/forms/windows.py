@@ -11,16 +11,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import times
+from proto_schema.legalization.windows import max_pool
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
 from purexport.lowering.support.common import dims_of, full, permute
-from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.windows import windows
 
 
@@ -154,32 +152,4 @@ def _sums(
     return x
 
 
-@form("MaxPool")
-def max_pool(
-    op: Emitter,
-    x: Value,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    outputs: int = 1,
-) -> Value | tuple[Value, Value]:
-    """The largest element of each window of integers, and the position of the first of them in the whole input."""
-    rank, spatial = x.rank, x.rank - 2
-    steps, gaps = _all(strides, spatial), _all(dilations, spatial)
-    lowest = torch.iinfo(dtypes.torch_dtype(x.dtype or dtypes.INT64)).min
-    dims = dims_of(op, x)
-    plane = times(op, *dims[2:])
-    found = _padded(op, x, pads, lowest)
-    at = _padded(op, op.Reshape(int_range(op, 0, plane), op.ints([1, 1, *dims[2:]])), pads)
-    for axis, (size, step, gap) in enumerate(zip(kernel_shape, steps, gaps, strict=True), 2):
-        found, at = (windows(op, item, axis, size, step, gap) for item in (found, at))
-    flat = [0] * rank + [-1]
-    found, at = op.Reshape(found, flat), op.Reshape(at, flat)
-    largest = op.ReduceMax(found, axes=[rank], keepdims=0)
-    if outputs == 1:
-        return largest
-    first = op.ArgMax(found, axis=rank, keepdims=1)
-    here = op.GatherElements(op.Expand(at, op.Shape(found)), first, axis=rank)
-    planes = op.Reshape(int_range(op, 0, times(op, *dims[:2])), op.ints([*dims[:2], *[1] * spatial]))
-    return largest, op.Add(op.Squeeze(here, axes=[rank]), op.Mul(planes, value_of(op, plane)))
+form("MaxPool")(max_pool)

@@ -12,10 +12,9 @@ from types import MappingProxyType
 
 from proto_schema import legalization
 from proto_schema.legalization.table import Form, Row
-from purexport.lowering.older import boxes, windows
+from purexport.lowering.older import boxes
 
 _OWN: Mapping[str, Form] = {
-    "MaxPool": windows.max_pool,
     "NonMaxSuppression": boxes.non_max_suppression,
 }
 FORMS: Mapping[str, Sequence[Row]] = MappingProxyType(
