@@ -115,6 +115,18 @@ CALLS = [
     ),
     Call("CumSum", (floats(1, math.inf, 2, 3), Known(scalar(0)))),
     Call("CumSum", (ints(), Known(scalar(0)))),
+    *(
+        Call("Einsum", (GRID, GRID[..., :3], floats(1, -2))[: equation.count(",") + 1], {"equation": equation}, new=13)
+        for equation in ("abc,abd,a->dc", "a...c,ad...,a->...d", "abc,def->e", "abc->b", "abc,adb", "abc,abd,a->abcd")
+    ),
+    Call(
+        "Einsum",
+        (np.diag([math.inf, 1, 2]).astype(np.float32), GRID[:, :1, :3]),
+        {"equation": "aa,bca->ba"},
+        static=True,
+        new=13,
+    ),
+    Call("Einsum", (ints(2**60, 3, 5), ints(7, 2)), {"equation": "a,b->ba"}, new=13),
     Call("CumSum", (LARGE, Known(scalar(0))), {"exclusive": 1}, static=True),  # no float holds these sums
     Call("CumSum", (np.arange(70, dtype=np.float32), Known(scalar(0))), {"reverse": 1}, static=True),
     *(
