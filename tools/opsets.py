@@ -20,7 +20,6 @@ from torch import Tensor
 
 import purexport
 from proto_schema import legalization
-from purexport.lowering.older.table import FORMS
 
 PAGE = Path(__file__).parents[1] / "docs" / "opsets.md"
 
@@ -149,10 +148,10 @@ def page() -> str:
         "| The table below may not have a replacement for it. | ONNX Col2Im does not exist at opset 17 |\n"
     )
     text += _FORMS
-    for op_type, rows in sorted(FORMS.items()):
+    for op_type, rows in sorted(legalization.rows().items()):
         for row in rows:
             first = (inspect.getdoc(row.form) or "").partition("\n")[0]
-            text += f"| {op_type} | {'any' if row.before == legalization.ANY else row.before} | {first} |\n"
+            text += f"| {op_type} | {row.before} | {first} |\n"
     return text
 
 

@@ -138,7 +138,7 @@ ROOMS = {
     ),
     "legalization": _room(
         "proto_schema/legalization/*",
-        "lowering/older/forms",
+        "lowering/core/older_forms",
         "proto_schema/{version_converter,version_converter_cases}",
     ),
     "quantization": _room(
@@ -248,7 +248,6 @@ ROOMS = {
         "lowering/{dtypes,scripts,numbers} lowering/core/{decomposed,context} functionalize/blocks",
     ),
     "lowering.core": _room("purexport/lowering/core/*", "lowering/core/* lowering/{numbers,shapes}", "lowering/dtypes"),
-    "lowering.older": _room("purexport/lowering/older/*", "lowering/older/forms", "lowering/{doubles,numbers}"),
     "lowering.support": _room(
         "purexport/lowering/support/*",
         "lowering/nn/{im2col,norm,pool} lowering/tensor/{as_strided,padding} lowering/linalg/powers"

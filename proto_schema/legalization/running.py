@@ -49,8 +49,8 @@ def _running(reduction: str, neutral: int, reduced: str) -> Form:
             return _of_triangle(op, x, along, (reduced, neutral), bool(exclusive), bool(reverse))
         numbers = count(op, size)
         if exclusive:
-            at, there = _before(op, numbers, op.const(1), size, bool(reverse))
-            x = op.Where(_across(op, there, along, x), op.Gather(x, at, axis=along), op.like(neutral, x))
+            at, outside = _before(op, numbers, op.const(1), size, bool(reverse))
+            x = op.Where(_across(op, outside, along, x), op.like(neutral, x), op.Gather(x, at, axis=along))
         return _doubled(op, reduction, x, along, numbers, size, None, bool(reverse))
 
     form.__doc__ = f"{reduced} of a triangle along a short axis, else log2(n) rounds that double."
@@ -72,13 +72,13 @@ def _of_triangle(op: Operators, x: Value, axis: int, reduced: tuple[str, int], e
 
 
 def _before(op: Operators, numbers: Value, distance: Value, size: Any, reverse: bool) -> tuple[Value, Value]:
-    """The positions that lie so far before each (behind it in reverse), and whether there are such."""
+    """The positions that lie so far before each (behind it in reverse), and whether none does."""
     if reverse:
         last = op.Sub(value_of(op, size), op.const(1))
         at = op.Add(numbers, distance)
-        return op.Min(at, last), op.Not(op.Less(last, at))
+        return op.Min(at, last), op.Less(last, at)
     at = op.Sub(numbers, distance)
-    return op.Max(at, op.const(0)), op.Not(op.Less(at, op.const(0)))
+    return op.Max(at, op.const(0)), op.Less(at, op.const(0))
 
 
 def _across(op: Operators, mask: Value, axis: int, x: Value) -> Value:
@@ -93,11 +93,11 @@ def _doubled(
     """Each element joined with all before it, of the same group where there are groups (neighbors of one number)."""
 
     def joined(op: Operators, distance: Value, value: Value) -> Value:
-        at, there = _before(op, numbers, distance, size, reverse)
+        at, outside = _before(op, numbers, distance, size, reverse)
         if groups is not None:
-            there = op.And(there, op.Equal(op.Gather(groups, at, axis=0), groups))
+            outside = op.Or(outside, op.Not(op.Equal(op.Gather(groups, at, axis=0), groups)))
         found = _join(op, reduction, value, op.Gather(value, at, axis=axis))
-        return op.Where(_across(op, there, axis, x), found, value)
+        return op.Where(_across(op, outside, axis, x), value, found)
 
     def step(op: Operators, at: Value, distance: Value, value: Value) -> list[Value]:
         return [op.Add(distance, distance), joined(op, distance, value)]

@@ -88,9 +88,11 @@ def item(op: Operators, values: Value, place: int) -> Any:
 
 
 def count(op: Operators, size: Any) -> Value:
-    """0, 1, ... below a size that is not negative: a constant, or NonZero of ones, which every opset has."""
+    """0, 1, ... below a size that is not negative: a constant, Range, or before it NonZero of ones."""
     if isinstance(size, int):
         return op.const(np.arange(size, dtype=np.int64))
+    if op.takes("Range", INT64):
+        return op.Range(op.const(0), size, op.const(1))
     ones = op.Expand(op.const(1), op.ints([size]))
     return op.of_shape(op.Reshape(op.NonZero(ones), [-1]), ones)  # inference does not know that NonZero finds them all
 

@@ -26,9 +26,7 @@ from proto_schema.wire.records import dataclass
 Form: TypeAlias = "Callable[..., Any]"
 F = TypeVar("F", bound=Form)
 
-FILES = ("activations", "einsum", "elements", "moving", "order", "running", "windows")
-ANY = 1 << 16
-"""Above all opsets: the form is for whatever version refuses a call."""
+FILES = ("activations", "boxes", "einsum", "elements", "moving", "order", "running", "windows")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from proto_schema import legalization
 from proto_schema.operators.runtimes import Release
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
@@ -35,7 +36,6 @@ from purexport.lowering.arguments import computed_numbers, known_arguments, unkn
 from purexport.lowering.core.context import CallSite, site_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import COMPLEX, QUANTIZED
-from purexport.lowering.older.table import FORMS
 from purexport.lowering.rules import RuleBook, registered
 from purexport.lowering.sized import Example
 from purexport.lowering.state import LoweringState
@@ -140,7 +140,9 @@ def _lowered(
     walk = Walk(rules, kind, example)
     release, of_runtime = runtime
     found = walk.result.graph
-    op = Emitter.of(found, opset, folds=fold, scope=example, older=FORMS, release=release, of_runtime=of_runtime)
+    op = Emitter.of(
+        found, opset, folds=fold, scope=example, older=legalization.rows(), release=release, of_runtime=of_runtime
+    )
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:

@@ -81,7 +81,7 @@ WITHOUT = {
     "nn.test_contrib": "what a target writes does not depend on the route",
     "nn.test_language": "scripts do not know the operators that language models are recorded with",
     "nn.test_onnx_ops": "TorchScript compiles none of torch.onnx.ops",
-    "older.test_forms": "calls op itself",
+    "core.test_older_forms": "calls op itself",
 }
 # What torch.jit.script, or the export of a script, raises where it refuses.
 REFUSALS = (RuntimeError, FrontendError, AttributeError, CannotBeWrittenError, ExportError)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from proto_schema.legalization import rows
 from proto_schema.sizes import Size
 from purexport import dtypes
 from purexport.errors import OpsetError
@@ -22,7 +23,6 @@ from purexport.graph.ir import Graph, Value
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.older.table import FORMS
 from tests.harness import check_file, run_ort
 
 
@@ -66,6 +66,7 @@ GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4) * 0.5 - 3
 LARGE = ints(2**62, -(2**62), 5, 2**40, 2**40 + 1, -(2**53) - 1, -(2**53), 5, 2**32 - 1, -1)
 TIES = floats(3, 1, 3, 2, 1)
 
+FORMS = rows()
 CALLS = [
     *(
         Call("Range", tuple(map(scalar, bounds)))
@@ -211,6 +212,14 @@ CALLS = [
     ),
     Call("MaxPool", (GRID * math.inf,), {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}),
     Call("MaxPool", (GRID.astype(np.int8),), {"kernel_shape": [2]}, outputs=2, opsets=(9, 11)),
+    *(
+        Call("AveragePool", (GRID[None],), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]} | named, 1, opsets, True)
+        for named, opsets in (
+            ({"dilations": [1, 2], "count_include_pad": 1}, (9, 18)),
+            ({"ceil_mode": 1, "strides": [2, 2]}, (9,)),
+        )
+    ),
+    Call("LpPool", (GRID[None],), {"kernel_shape": [2, 2], "dilations": [2, 1], "p": 3}, opsets=(9, 17)),
     Call(
         "NonMaxSuppression",
         (

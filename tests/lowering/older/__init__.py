@@ -1,1 +1,0 @@
-"""Operator rows for purexport/lowering/core."""
