@@ -15,6 +15,7 @@ class Equal:
 
     def __init__(self, known: Known) -> None:
         self.known = known
+        self.readers: dict[Hashable, Node] = {}  # the first of those that read the same, of whatever attributes
         self.seen: dict[Hashable, Node] = {}
 
     def merged(self, node: Node) -> bool:
@@ -34,8 +35,11 @@ class Equal:
             return None
         if not self.known.outputs.isdisjoint(node.outputs) or operators.schema(node.op_type, self.known.opset) is None:
             return None
-        if any(row.ref_attr_name for row in node.attributes.messages()):
+        other = self.readers.setdefault((node.op_type, node.inputs, len(node.outputs)), node)
+        if other is node or any(row.ref_attr_name for row in node.attributes.messages()):
             return None
+        if other.graph is not None:
+            self.seen.setdefault(_key(other), other)
         key = _key(node)
         first = self.seen.setdefault(key, node)
         if first is not node and (first.graph is None or _key(first) != key):  # it went, or is another one now

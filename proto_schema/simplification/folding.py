@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from proto_schema.budget import ExceededError
 from proto_schema.compute.costs import weight
 from proto_schema.ir import Node, Value
 from proto_schema.onnx import NodeProto
 from proto_schema.operators import RANDOM
-from proto_schema.reference.evaluator import ReferenceEvaluator
-from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
+from proto_schema.reference.failures import EvaluationError
+from proto_schema.reference.program import Linker
 from proto_schema.simplification.known import PLAIN, Known
 from proto_schema.tensors.dtypes import DTYPES, element_count
 
@@ -30,6 +32,10 @@ def folded(known: Known, node: Node) -> dict[Value, Any] | None:
         return None  # most nodes: they read something that is computed
     if node.domain or node.op_type in _LEFT or node.bodies or known.calls_function(node):
         return None
+    if node.op_type == "Constant":  # whose tensor is in the file already
+        array = known.array(node.output)
+        if array is not None and array.dtype != object:
+            return {node.output: array}
     results = {f"output_{place}": value for place, value in enumerate(node.outputs) if value is not None}
     for value in results.values():
         if value.sizes is None or value.dtype not in PLAIN:
@@ -52,7 +58,12 @@ def folded(known: Known, node: Node) -> dict[Value, Any] | None:
     # a constant is in the file already
     budget = known.budget if node.op_type != "Constant" else known.budget.fresh()
     try:
-        found = ReferenceEvaluator(written, known.opsets).run(list(results), feed, budget=budget)
+        linker = Linker({}, {})
+        program = linker.program(list(feed), list(results), {}, [written], known.opsets)
+        if linker.missing:
+            return None
+        with np.errstate(all="ignore"):
+            found = program.run(feed, list(results), budget)
         made = dict(zip(results.values(), found, strict=True))
         if any(getattr(array, "shape", None) != value.sizes for value, array in made.items()):
             return None
@@ -60,6 +71,6 @@ def folded(known: Known, node: Node) -> dict[Value, Any] | None:
             return None  # texts, whose lengths the shapes do not tell
         if node.op_type != "Constant":  # only as much may be new as the budget has
             known.budget.hold(max(0, sum(map(weight, found)) - sum(map(weight, feed.values()))))
-    except (EvaluationError, UnsupportedOperatorError, ExceededError):
+    except (EvaluationError, ExceededError):
         return None  # the node fails when the model runs, is not cheap, or nothing here computes it: it stays
     return made
