@@ -32,8 +32,8 @@ def folded(known: Known, node: Node) -> dict[Value, Any] | None:
         return None  # most nodes: they read something that is computed
     if node.domain or node.op_type in _LEFT or node.bodies or known.calls_function(node):
         return None
-    if node.op_type == "Constant":  # whose tensor is in the file already
-        array = known.array(node.output)
+    if node.op_type in ("Constant", "Identity"):  # whose tensor is in the file already
+        array = known.array(node.inputs[0] if node.inputs else node.output)
         if array is not None and array.dtype != object:
             return {node.output: array}
     results = {f"output_{place}": value for place, value in enumerate(node.outputs) if value is not None}
