@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.legalization.operators import (
+    BOOL,
     DOUBLE,
     INT64,
     Operators,
@@ -35,6 +36,8 @@ from proto_schema.legalization.sizes import (
 )
 from proto_schema.legalization.table import older
 from proto_schema.tensors.dtypes import DTYPES
+
+END = 1 << 62
 
 
 @older("Range", before=11)
@@ -135,7 +138,11 @@ def equal_parts(
     if split is not None or num_outputs is None:
         return None
     axis %= rank_of(input)
-    part = quotient(op, plus(op, op.dim(input, axis), num_outputs - 1), num_outputs)
+    size = op.dim(input, axis)
+    part = quotient(op, plus(op, size, num_outputs - 1), num_outputs)
+    if isinstance(size, int) and part * (num_outputs - 1) <= size:
+        sizes = [part] * (num_outputs - 1) + [size - part * (num_outputs - 1)]
+        return tuple(op.multi("Split", input, sizes, outputs=num_outputs, axis=axis))
     return _parts(op, input, axis, [times(op, part, place + 1) for place in range(num_outputs)])
 
 
@@ -161,6 +168,41 @@ def computed_parts(op: Operators, input: Value, split: Value | None = None, axis
 def _parts(op: Operators, data: Value, axis: int, ends: list[Any]) -> tuple[Value, ...]:
     bounds = [op.ints([end]) for end in (0, *ends)]
     return tuple(op.Slice(data, one, other, [axis]) for one, other in itertools.pairwise(bounds))
+
+
+# Shapes and blocks ----------------------------------------------------------------------------------------------------
+
+
+@older("Shape", before=15)
+def part_of_shape(op: Operators, data: Value, start: int = 0, end: int | None = None) -> Value | None:
+    """Part of the shape, by Slice."""
+    return None if not start and end is None else op.Slice(op.shape(data), [start], [END if end is None else end], [0])
+
+
+@older("DepthToSpace", before=11)
+def depth_to_space(op: Operators, input: Value, blocksize: int, mode: str = "DCR") -> Value | None:
+    """The other order of blocks, by Reshape and Transpose."""
+    if mode != "CRD":
+        return None
+    channels, height, width = (op.dim(input, axis) for axis in (1, 2, 3))
+    depth = quotient(op, channels, blocksize * blocksize)
+    parts = op.Reshape(input, op.ints([0, depth, blocksize, blocksize, height, width]))
+    mixed = op.Transpose(parts, perm=[0, 1, 4, 2, 5, 3])
+    return op.Reshape(mixed, op.ints([0, depth, times(op, height, blocksize), times(op, width, blocksize)]))
+
+
+@older("Trilu", before=14)
+def triangle(op: Operators, input: Value, k: Value | None = None, upper: int = 1) -> Value:
+    """A comparison of rows with columns, and Where."""
+    rank = rank_of(input)
+    row, column = (count(op, op.dim(input, axis)) for axis in (rank - 2, rank - 1))
+    bound = op.Unsqueeze(row, [1])
+    if k is not None:
+        bound = op.Add(bound, op.Reshape(op.cast(k, INT64), op.ints([])))
+    beyond = op.Less(op.Unsqueeze(column, [0]), bound) if upper else op.Less(bound, op.Unsqueeze(column, [0]))
+    if input.dtype == BOOL:
+        return op.And(input, op.Not(beyond))
+    return op.Where(beyond, op.like(0, input), input)
 
 
 # Padding --------------------------------------------------------------------------------------------------------------

@@ -94,10 +94,11 @@ def _doubled(
 
     def joined(op: Operators, distance: Value, value: Value) -> Value:
         at, outside = _before(op, numbers, distance, size, reverse)
-        if groups is not None:
-            outside = op.Or(outside, op.Not(op.Equal(op.Gather(groups, at, axis=0), groups)))
         found = _join(op, reduction, value, op.Gather(value, at, axis=axis))
-        return op.Where(_across(op, outside, axis, x), value, found)
+        if groups is None:
+            return op.Where(_across(op, outside, axis, x), value, found)
+        there = op.And(op.Not(outside), op.Equal(op.Gather(groups, at, axis=0), groups))
+        return op.Where(_across(op, there, axis, x), found, value)
 
     def step(op: Operators, at: Value, distance: Value, value: Value) -> list[Value]:
         return [op.Add(distance, distance), joined(op, distance, value)]

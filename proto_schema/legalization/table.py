@@ -26,7 +26,7 @@ from proto_schema.wire.records import dataclass
 Form: TypeAlias = "Callable[..., Any]"
 F = TypeVar("F", bound=Form)
 
-FILES = ("activations", "boxes", "einsum", "elements", "moving", "order", "running", "windows")
+FILES = ("activations", "boxes", "einsum", "elements", "moving", "normalization", "order", "running", "windows")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import functools
 import numpy as np
 
 from proto_schema.conversion.errors import RefusedError
-from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.rows import Result, Row, down, up
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import FLOAT, INT64, Writer, is_float
+from proto_schema.inference.types import Tensor
 from proto_schema.ir import Value
 from proto_schema.legalization.elements import LARGEST
 from proto_schema.onnx import TensorProto
@@ -102,3 +103,41 @@ def power(node: VersionedNode, op: Writer) -> Result:
     if dtype == INT64:
         raise RefusedError("powers of int64 numbers are not exact in older operators")
     return op.cast(op.Pow(op.cast(base, DOUBLE), op.cast(exponent, DOUBLE)), dtype)
+
+
+# Running sums and products --------------------------------------------------------------------------------------------
+
+_WHERE = 9
+"""The opset since which the form that doubles can be written; before it a Scan along the first axis can."""
+
+
+def _running(op_type: str, start: float) -> Row:
+    def row(node: VersionedNode, op: Writer) -> Result:
+        if op.target >= _WHERE:
+            return None
+        x, dtype = node[0], node.need_dtype(0)
+        rank, axes = node.need_rank(0), node.need_ints(1)
+        axis = axes[0] + rank if axes[0] < 0 else axes[0]
+        sizes = [op.size(x, place) for place in range(rank) if place != axis]
+        first = op.like(start, x)
+        if sizes:
+            first = op.Expand(first, op.joined(*sizes))
+        left = tuple(size for place, size in enumerate(x.shape or ()) if place != axis)
+        with op.body(("total", Tensor(dtype, left)), ("item", Tensor(dtype, left))) as body:
+            total, item = body.inputs
+            after = getattr(op, op_type)(total, item)
+            shown = op.Identity(total) if node.attribute("exclusive") else op.Identity(after)
+            body.outputs = [after, shown]
+        backwards = int(bool(node.attribute("reverse")))
+        types = [Tensor(dtype, left), Tensor(dtype, x.shape)]
+        made = op.looped(
+            "Scan", [first, x], types, body=body, num_scan_inputs=1, scan_input_axes=[axis],
+            scan_output_axes=[axis], scan_input_directions=[backwards], scan_output_directions=[backwards],
+        )  # fmt: skip
+        return made[1]
+
+    return row
+
+
+down("CumSum", version=11)(_running("Add", 0))
+down("CumProd", version=26)(_running("Mul", 1))

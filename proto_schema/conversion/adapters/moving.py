@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from proto_schema.conversion.adapters.axes import positive
@@ -149,37 +147,7 @@ def count_of_parts(node: VersionedNode, op: Writer) -> Result:
     return None if node.has(1) else node.with_(num_outputs=len(node.outputs))
 
 
-@down("Split", version=18)
-def uneven_parts(node: VersionedNode, op: Writer) -> Result:
-    """Equal parts, of which the last may be smaller."""
-    count = node.attribute("num_outputs")
-    if node.has(1) or count is None:
-        return None
-    axis = node.attribute("axis")
-    size = node[0].dim(axis)
-    if isinstance(size, int):
-        if size % count == 0:
-            return node.with_(drop="num_outputs")
-        each = -(-size // count)
-        return node.with_(
-            inputs=[node[0], op.ints([*[each] * (count - 1), size - each * (count - 1)])], drop="num_outputs"
-        )
-    whole = op.size(node[0], axis)
-    each_size = op.Div(op.Add(whole, op.ints([count - 1])), op.ints([count]))
-    last = op.Sub(whole, op.Mul(each_size, op.ints([count - 1])))
-    return node.with_(inputs=[node[0], op.joined(*[each_size] * (count - 1), last)], drop="num_outputs")
-
-
 # Shapes ---------------------------------------------------------------------------------------------------------------
-
-
-@down("Shape", version=15)
-def part_of_shape(node: VersionedNode, op: Writer) -> Result:
-    """Part of the shape, by Slice."""
-    if not node.attribute("start") and not node.given("end"):
-        return None
-    whole = op.Shape(node[0])
-    return op.Slice(whole, [node.attribute("start")], [node.attribute("end", END)], [0])
 
 
 @down("Reshape", version=14)
@@ -335,36 +303,8 @@ def space_to_depth(node: VersionedNode, op: Writer) -> Result:
 
 @down("DepthToSpace", version=11)
 def depth_to_space(node: VersionedNode, op: Writer) -> Result:
-    """The other order of blocks, by Reshape and Transpose."""
-    if node.text("mode") != "CRD":
-        return node.with_(drop="mode")
-    x, size = node[0], node.attribute("blocksize")
-    channels = op.Div(op.size(x, 1), op.ints([size * size]))
-    height, width = op.size(x, 2), op.size(x, 3)
-    apart = op.Reshape(x, op.joined(op.size(x, 0), channels, [size, size], height, width))
-    moved = op.Transpose(apart, perm=[0, 1, 4, 2, 5, 3])
-    by = op.ints([size])
-    return op.Reshape(moved, op.joined(op.size(x, 0), channels, op.Mul(height, by), op.Mul(width, by)))
-
-
-@down("Trilu", version=14)
-def triangle(node: VersionedNode, op: Writer) -> Result:
-    """A mask of places, and Where."""
-    x, rank = node[0], node.need_rank(0)
-    rows, columns = x.dim(-2), x.dim(-1)
-    upper = node.attribute("upper")
-    shift = node[1].number() if node.has(1) else 0
-    if isinstance(rows, int) and isinstance(columns, int) and shift is not None:
-        places = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-        mask: Any = op.const(places >= int(shift) if upper else places <= int(shift))
-    else:
-        lines = [op.Range(op.scalar(0), op.Squeeze(op.size(x, rank - back), [0]), op.scalar(1)) for back in (2, 1)]
-        differences = op.Sub(op.Unsqueeze(lines[1], [0]), op.Unsqueeze(lines[0], [1]))
-        edge = op.cast(node[1], INT64) if node.has(1) else op.scalar(0)
-        mask = (op.GreaterOrEqual if upper else op.LessOrEqual)(differences, edge)
-    if node.need_dtype(0) == BOOL:
-        return op.And(x, mask)
-    return op.Where(mask, x, op.const(np.array(0), x.dtype))
+    """The order of blocks that there was before."""
+    return None if node.text("mode") == "CRD" else node.with_(drop="mode")
 
 
 @down("CenterCropPad", version=18)

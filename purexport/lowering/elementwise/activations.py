@@ -194,13 +194,8 @@ def glu(op: Emitter, self: Value, dim: int = -1) -> Value:
     axis = axis_of(dim, self.rank)
     if op.known(op.dim(self, axis)) == 0:  # ONNX Runtime (1.31) does not split an empty axis
         return self
-    one, gate = op.multi("Split", self, outputs=2, axis=axis, **_halves(op))
+    one, gate = op.multi("Split", self, outputs=2, axis=axis, num_outputs=2)
     return op.Mul(one, op.Sigmoid(gate))
-
-
-def _halves(op: Emitter) -> dict[str, Any]:
-    # from opset 18 ONNX Split is told the number of outputs, before that equal sizes are its default
-    return {"num_outputs": 2} if op.has("Split", "num_outputs") else {}
 
 
 @lower("aten::rrelu")

@@ -347,11 +347,11 @@ def rms_norm(
 ) -> Value:
     """aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor
 
-    Without `eps` torch takes the machine epsilon of the input's dtype. ONNX RMSNormalization since opset 23.
+    Without `eps` torch takes the machine epsilon of the input's dtype.
     """
     axes = _last(input, len(normalized_shape))
     small = torch.finfo(dtypes.torch_dtype(input.dtype or dtypes.FLOAT)).eps if eps is None else eps
-    if op.has("RMSNormalization") and weight is not None and input.dtype == weight.dtype != dtypes.DOUBLE:
+    if weight is not None and input.dtype == weight.dtype != dtypes.DOUBLE:
         return op.RMSNormalization(input, weight, axis=-len(axes), epsilon=small)
     value = _wide(op, input)
     power = op.ReduceMean(op.Mul(value, value), axes=axes, keepdims=1)

@@ -132,12 +132,7 @@ def _multiplied(op: Emitter, value: Value, old: Sizes, new: Sizes) -> Value | No
     factors = [_factor(size, other) for size, other in zip(old, new, strict=False)]
     if len(old) < len(new) or None in factors:
         return None
-    if len(old) == len(new):
-        sizes = op.shape(value)
-    elif op.has("Shape", "end"):
-        sizes = op.Shape(value, end=len(new))
-    else:
-        sizes = op.Gather(op.shape(value), op.const(list(range(len(new)))), axis=0)
+    sizes = op.shape(value) if len(old) == len(new) else op.Shape(value, end=len(new))
     return op.Reshape(value, op.Mul(sizes, op.const(factors)))
 
 

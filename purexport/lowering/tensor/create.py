@@ -210,9 +210,10 @@ def _truncated(op: Emitter, bound: Any) -> Any:
 def _known_steps(op: Emitter, bounds: Sequence[Any]) -> Value:
     values = torch.arange(*bounds, dtype=dtypes.torch_dtype(op.result_dtype))
     integral = all(isinstance(item, int) for item in bounds) and not dtypes.is_floating(op.result_dtype)
-    if values.numel() <= LIMIT or not op.has("Range") or not integral:
+    if values.numel() <= LIMIT or not integral:
         return op.const(values)
-    return op.cast(op.Range(*[op.const(item) for item in bounds]), op.result_dtype)
+    dtype = op.result_dtype if op.newest_takes("Range", op.result_dtype) else dtypes.INT64
+    return op.cast(op.Range(*[op.const(item, dtype) for item in bounds]), op.result_dtype)
 
 
 def _count(op: Emitter, start: Any, end: Any, step: Any) -> Value:

@@ -220,9 +220,9 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
 def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     """aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor
 
-    ONNX DepthToSpace in mode CRD (opset 11), or reshapes and a transpose where there is no such mode.
+    ONNX DepthToSpace of images where the runtime has a kernel, or reshapes and a transpose.
     """
-    if self.rank == 4 and op.has("DepthToSpace", "mode") and self.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
+    if self.rank == 4 and self.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
         return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.moving import triangle
 from proto_schema.legalization.sizes import times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
@@ -18,7 +19,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.kernels import largest, smallest, widened_dtype
+from purexport.lowering.support.kernels import largest, smallest
 from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.windows import windows
 
@@ -348,16 +349,10 @@ def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
 
 
 def _triangle(op: Emitter, value: Value, offset: Any, *, upper: bool) -> Value:
-    """ONNX Trilu (opset 14) where the runtime has a kernel, else a comparison of rows with columns."""
-    if op.has("Trilu") and value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
-        result: Value = op.Trilu(value, value_of(op, op.known(offset)), upper=int(upper))
+    """ONNX Trilu where the runtime has a kernel, else a comparison of rows with columns."""
+    bound = value_of(op, op.known(offset))
+    if value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
+        result: Value = op.Trilu(value, bound, upper=int(upper))
         return result
-    row = op.Unsqueeze(int_range(op, 0, op.dim(value, -2)), [1])
-    column = op.Unsqueeze(int_range(op, 0, op.dim(value, -1)), [0])
-    bound = op.Add(row, value_of(op, op.known(offset)))
-    beyond = op.Less(column, bound) if upper else op.Less(bound, column)
-    if value.dtype == dtypes.BOOL:
-        return op.And(value, op.Not(beyond))
-    zero = full(op, [1] * value.rank, 0, value.dtype or dtypes.FLOAT)
-    dtype = widened_dtype(op, "Where", value.dtype, 1)
-    return op.cast(op.Where(beyond, op.cast(zero, dtype), op.cast(value, dtype)), value.dtype)
+    found: Value = triangle(op, value, bound, int(upper))
+    return found

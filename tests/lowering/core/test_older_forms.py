@@ -212,6 +212,13 @@ CALLS = [
     ),
     Call("MaxPool", (GRID * math.inf,), {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}),
     Call("MaxPool", (GRID.astype(np.int8),), {"kernel_shape": [2]}, outputs=2, opsets=(9, 11)),
+    Call("Shape", (GRID,), {"start": 1}, opsets=(9, 14)),
+    Call("Shape", (GRID,), {"start": -2, "end": -1}, opsets=(9, 14)),
+    Call("DepthToSpace", (GRID.reshape(1, 12, 2, 1),), {"blocksize": 2, "mode": "CRD"}, opsets=(9, 10)),
+    Call("Trilu", (GRID, Known(scalar(-1))), {"upper": 0}, opsets=(9, 13)),
+    Call("Trilu", (GRID > 0, scalar(2)), opsets=(9, 13)),
+    Call("Trilu", (GRID * math.inf,), opsets=(9,), static=True),
+    Call("RMSNormalization", (GRID, GRID[0] * 2), {"axis": 1}, opsets=(9, 22), static=True, new=23),
     *(
         Call("AveragePool", (GRID[None],), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]} | named, 1, opsets, True)
         for named, opsets in (

@@ -35,19 +35,6 @@ def layer_normalization(node: VersionedNode, op: Writer) -> Result:
     return [made, mean, inverse]
 
 
-@down("RMSNormalization", version=23)
-def rms_normalization(node: VersionedNode, op: Writer) -> Result:
-    """x / sqrt(mean of squares + epsilon) over the last axes, computed in the stash type; then scale."""
-    rank = node.need_rank(0)
-    axis = node.attribute("axis")
-    axes = list(range(axis + rank if axis < 0 else axis, rank))
-    given, wanted = node.need_dtype(0), node.attribute("stash_type")
-    x = op.cast(node[0], wanted)
-    root = op.Sqrt(op.Add(op.ReduceMean(op.Mul(x, x), axes, keepdims=1), node.attribute("epsilon")))
-    scaled = op.cast(op.Div(x, root), given)
-    return op.Mul(scaled, op.cast(node[1], given))
-
-
 @down("GroupNormalization", version=21)
 def group_normalization(node: VersionedNode, op: Writer) -> Result:
     """Mean and variance of each group; scale and bias are of each channel. Opset 18 has a form that is withdrawn."""
