@@ -20,6 +20,7 @@ from proto_schema.legalization.operators import (
     rank_of,
 )
 from proto_schema.legalization.sizes import (
+    MOST_IN_CONSTANT,
     count,
     flat_positions,
     full,
@@ -195,11 +196,17 @@ def depth_to_space(op: Operators, input: Value, blocksize: int, mode: str = "DCR
 def triangle(op: Operators, input: Value, k: Value | None = None, upper: int = 1) -> Value:
     """A comparison of rows with columns, and Where."""
     rank = rank_of(input)
-    row, column = (count(op, op.dim(input, axis)) for axis in (rank - 2, rank - 1))
-    bound = op.Unsqueeze(row, [1])
-    if k is not None:
-        bound = op.Add(bound, op.Reshape(op.cast(k, INT64), op.ints([])))
-    beyond = op.Less(op.Unsqueeze(column, [0]), bound) if upper else op.Less(bound, op.Unsqueeze(column, [0]))
+    rows, columns = (op.dim(input, axis) for axis in (rank - 2, rank - 1))
+    offset = 0 if k is None else k.number()
+    is_known = isinstance(rows, int) and isinstance(columns, int) and offset is not None
+    if is_known and (rows * columns <= MOST_IN_CONSTANT or not op.takes("Less", INT64)):
+        ahead = np.arange(columns) - np.arange(rows)[:, None]
+        beyond = op.const(ahead < int(offset) if upper else ahead > int(offset))
+    else:
+        bound, column = op.Unsqueeze(count(op, rows), [1]), op.Unsqueeze(count(op, columns), [0])
+        if k is not None:
+            bound = op.Add(bound, op.Reshape(op.cast(k, INT64), op.ints([])))
+        beyond = op.Less(column, bound) if upper else op.Less(bound, column)
     if input.dtype == BOOL:
         return op.And(input, op.Not(beyond))
     return op.Where(beyond, op.like(0, input), input)
