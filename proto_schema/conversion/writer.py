@@ -53,17 +53,6 @@ class Target(Protocol):
 
     def inside(self) -> AbstractContextManager[Graph]: ...
 
-    def loop(
-        self, count: Value, going: Value, step: Callable[..., Sequence[Value]], carried: Sequence[Value]
-    ) -> tuple[Value, ...]:
-        """A Loop of at most `count` steps while `going`: `going, *carried = step(op, at, going, *carried)`."""
-        types = [Tensor(item.dtype, item.shape) for item in carried]
-        named = [("step", Tensor(INT64, ())), ("condition", Tensor(BOOL, ())), *(("carried", kind) for kind in types)]
-        with self.body(*named) as body:
-            number, *inner = body.inputs
-            body.outputs = list(step(self, self.Unsqueeze(number, [0]), *inner))
-        return tuple(self.looped("Loop", [count, going, *carried], types, body=body))
-
     def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]: ...
 
 

@@ -59,7 +59,7 @@ class Windows:
 
     def reach(self, axis: int) -> int:
         """How many elements a window spans."""
-        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        return int((self.kernel[axis] - 1) * self.dilations[axis] + 1)
 
     @property
     def have_gaps(self) -> bool:

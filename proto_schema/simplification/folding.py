@@ -17,6 +17,7 @@ from proto_schema.onnx import NodeProto
 from proto_schema.operators import RANDOM
 from proto_schema.reference.failures import EvaluationError
 from proto_schema.reference.program import Linker
+from proto_schema.reference.values import plain
 from proto_schema.simplification.known import PLAIN, Known
 from proto_schema.tensors.dtypes import DTYPES, element_count
 
@@ -63,7 +64,7 @@ def folded(known: Known, node: Node) -> dict[Value, Any] | None:
         if linker.missing:
             return None
         with np.errstate(all="ignore"):
-            found = program.run(feed, list(results), budget)
+            found = [plain(value) for value in program.run(feed, list(results), budget)]
         made = dict(zip(results.values(), found, strict=True))
         if any(getattr(array, "shape", None) != value.sizes for value, array in made.items()):
             return None
