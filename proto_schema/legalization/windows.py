@@ -26,7 +26,7 @@ from proto_schema.legalization.table import older
 from proto_schema.tensors.dtypes import DTYPES
 
 
-class Windows:
+class PoolWindows:
     """The windows of one call: pads before and behind, which include what windows reach past the end."""
 
     def __init__(self, op: Operators, x: Value, kernel: Sequence[int], named: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def max_pool(
         return (op.cast(found, dtype), *places)
     if outputs > 1 and storage_order:
         raise RefusedError("its places are counted by columns")
-    windows = Windows(op, X, kernel_shape, named)
+    windows = PoolWindows(op, X, kernel_shape, named)
     lowest = -math.inf if is_float(dtype) else int(np.iinfo(DTYPES[dtype].numpy).min)
     values, places, elements = windows.gathered(op, X, lowest)
     if outputs == 1:
@@ -137,7 +137,7 @@ def average_with_gaps(op: Operators, X: Value, kernel_shape: Sequence[int], **na
 @older("AveragePool", before=10)
 def average(op: Operators, X: Value, kernel_shape: Sequence[int], count_include_pad: int = 0, **named: Any) -> Value:
     """Windows past the end: sums over how many elements count, which is known."""
-    windows = Windows(op, X, kernel_shape, named)
+    windows = PoolWindows(op, X, kernel_shape, named)
     counts = np.ones((), np.float64)
     for axis, size in enumerate(windows.sizes):
         places = windows.places(op, axis).array()
@@ -155,5 +155,5 @@ def average(op: Operators, X: Value, kernel_shape: Sequence[int], count_include_
 @older("LpPool", before=18)
 def norm_of_windows(op: Operators, X: Value, kernel_shape: Sequence[int], p: int = 2, **named: Any) -> Value:
     """Windows with gaps, or past the end."""
-    values, _, elements = Windows(op, X, kernel_shape, named).gathered(op, op.Pow(op.Abs(X), float(p)), 0.0)
+    values, _, elements = PoolWindows(op, X, kernel_shape, named).gathered(op, op.Pow(op.Abs(X), float(p)), 0.0)
     return op.Pow(op.ReduceSum(values, elements, keepdims=0), 1.0 / p)

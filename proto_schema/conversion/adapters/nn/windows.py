@@ -7,7 +7,7 @@ from typing import Any
 from proto_schema.conversion.rows import Result, down
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
-from proto_schema.legalization.windows import Windows
+from proto_schema.legalization.windows import PoolWindows
 
 
 def _have_gaps(node: VersionedNode) -> bool:
@@ -16,7 +16,7 @@ def _have_gaps(node: VersionedNode) -> bool:
 
 def _as_pads(node: VersionedNode, op: Writer) -> Result:
     """Windows past the end have pads there, where no window lies in them alone."""
-    windows = Windows(op, node[0], node.attribute("kernel_shape"), node.arguments())
+    windows = PoolWindows(op, node[0], node.attribute("kernel_shape"), node.arguments())
     if windows.have_gaps or not windows.are_small:
         return None
     pads = [*windows.before, *windows.after]
