@@ -11,7 +11,7 @@ outside, where they are computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from proto_schema.legalization.sizes import known, value_of
 
 WRITTEN_OUT = 8  # more steps than these become a Loop
 
+V = TypeVar("V")
 Step = Callable[..., Sequence[Value]]
 
 
-def repeat(op: Operators, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
+def repeat(op: Operators, count: Any, step: Step, *carried: V, written_out: int = WRITTEN_OUT) -> tuple[V, ...]:
     """`carried = step(op, at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
     count = known(count)
     if not isinstance(count, int) or count > written_out:
@@ -40,7 +41,7 @@ def _unconditional(step: Step) -> Step:
     return steps
 
 
-def repeat_while(op: Operators, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
+def repeat_while(op: Operators, most: Any, going: V, step: Step, *carried: V) -> tuple[V, ...]:
     """`going, *carried = step(op, at, *carried)` while `going`, a zero-dim bool, holds; at most `most` times."""
 
     def steps(op: Operators, at: Value, condition: Value, *carried: Value) -> Sequence[Value]:

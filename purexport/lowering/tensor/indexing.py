@@ -99,7 +99,7 @@ def _set_places(op: Emitter, mask: Value) -> list[Value]:
 def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Value:
     """The position in the flattened axes, from a position in each of them."""
     places = [nonnegative(op, item, size) for item, size in zip(items, sizes, strict=True)]
-    result = places[0]
+    result: Value = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
         result = op.Add(op.Mul(result, value_of(op, size)), place)
     return result
