@@ -109,7 +109,7 @@ def _doubled(
 
     if isinstance(size, int):
         return repeat(op, max(size - 1, 0).bit_length(), step, op.const(1), x)[1]
-    return repeat_while(op, _MOST, op.Less(op.const(1), size), step_while, op.const(1), x)[1]
+    return repeat_while(op, _MOST, op.const(True, BOOL), step_while, op.const(1), x)[1]
 
 
 def _join(op: Operators, reduction: str, one: Value, other: Value) -> Value:
