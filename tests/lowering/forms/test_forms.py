@@ -31,6 +31,7 @@ REAL = values([*EDGES, *(-item for item in EDGES), 0.45, 2.7], DOUBLE)
 TURNS = values([-40.3, -4.712, -1.0, -1e-9, 0.0, 0.3, 1.5707, 3.0], DOUBLE)
 UNIT = values([-1.0, -1 + 1e-15, -0.9, -0.3, -1e-9, 0.0, 1e-200, 0.5, 0.99, 1.0, 1.5, -1.5, math.nan], DOUBLE)
 IMAGE, SIGNAL = f64(2, 4, 7, 6), f64(2, 4, 9)
+LOWEST = values([[[-(2**63)] * 3] * 3], torch.int64)  # as low as what pads
 
 
 def _row(name, model, *inputs, **options):
@@ -109,6 +110,7 @@ WINDOWS = [
     _row("mean-pool-all", nn.AdaptiveAvgPool2d(1), IMAGE, **NEARLY),
     _row("max-pool-long", nn.MaxPool2d(3, 2, 1, return_indices=True), i64(2, 3, 5, 4), opsets=AT[1:], dynamic="batch"),
     _row("max-pool-int", nn.MaxPool2d(2, return_indices=True), i32(2, 3, 5, 4), opsets=AT[1:]),
+    _row("max-pool-of-lowest", nn.MaxPool2d(2, 2, 1, return_indices=True), LOWEST, opsets=AT[1:]),
 ]
 STEPS = [
     _row("lstm", _double(nn.LSTM, 4, 3, 2, bidirectional=True)(), f64(5, 2, 4), **NEARLY),
