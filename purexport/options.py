@@ -63,6 +63,7 @@ class QuantizeOptions(TypedDict, total=False):
     exclude: str | Sequence[str]
     embeddings: bool
     clip: bool
+    algorithm: Literal["rtn", "k-quant", "hqq", "gptq", "awq"]
     smallest: int
     accuracy_level: int
     threads: int | None
@@ -262,18 +263,22 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
     """
     from proto_schema.quantization import Scheme
     from proto_schema.quantization.model import TARGETS
+    from proto_schema.quantization.scheme import BY_SAMPLES
 
     if isinstance(asked, Mapping):
         given = dict(asked)
         if "activations" in given:
             return _with_activations(given)
+        samples = given.pop("calibration", None) if given.get("algorithm") in BY_SAMPLES else None
         strange = [name for name in _OF_ACTIVATIONS if name in given]
         if strange:
             raise ValueError(f"quantize: {strange[0]!r} is of activations; give 'activations': 'uint8', too")
+        if given.get("algorithm") in BY_SAMPLES and samples is None:
+            raise ValueError(f"quantize: {given['algorithm']} needs 'calibration', samples that show the inputs")
         target = given.pop("target", target)
         if target not in TARGETS:
             raise ValueError(f"quantize: there is no target {target!r}; it can be {' or '.join(map(repr, TARGETS))}")
-        return Quantization(Scheme.of(given), target)
+        return Quantization(Scheme.of(given), target, samples=samples)
     if not isinstance(asked, (str, Scheme)):
         raise ValueError(f"quantize={asked!r} is neither a type as in 'int4', nor a mapping as in {{'type': 'int4'}}")
     return Quantization(Scheme.of(asked), target)

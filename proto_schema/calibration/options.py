@@ -53,7 +53,7 @@ class CalibrationOptions:
         if asked.type != "int8":
             raise ValueError(f"with activations weights are int8, not {asked.type}; leave the type out")
         usual = Scheme("int8", include=asked.include, exclude=asked.exclude, threads=asked.threads)
-        for name in ("block_size", "symmetric", "embeddings", "clip", "smallest", "accuracy_level"):
+        for name in ("block_size", "symmetric", "embeddings", "clip", "smallest", "accuracy_level", "algorithm"):
             if getattr(asked, name) != getattr(usual, name):
                 raise ValueError(f"{name} is of weights alone; leave it out with activations, or leave activations out")
         return cls(activations, include=asked.include, exclude=asked.exclude, threads=asked.threads, **more)

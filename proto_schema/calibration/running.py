@@ -23,10 +23,13 @@ _IN_MEMORY = 1 << 26  # a larger model goes through files, whose weights ONNX Ru
 
 
 class Runner:
-    """Runs a model for the float32 values of these names; use it as a context."""
+    """Runs a model for the float32 values of these names, and with `halves` float16 ones; use it as a context."""
 
-    def __init__(self, model: ModelProto, names: Collection[str], budget: BudgetLike = None) -> None:
+    def __init__(
+        self, model: ModelProto, names: Collection[str], budget: BudgetLike = None, *, halves: bool = False
+    ) -> None:
         """`budget` is for each run of our evaluator."""
+        self._types = ("float32", "float16") if halves else ("float32",)
         self.model = model
         self.budget = budget
         self.names = frozenset(names)
@@ -53,7 +56,7 @@ class Runner:
     def run(self, place: str, feed: Feed) -> Iterator[tuple[str, Array]]:
         """The values for a feed. Raises ValueError, with the place of the sample, where the model cannot be run."""
         for name, array in feed.items():
-            if name in self.names and array.dtype == np.float32:
+            if name in self.names and array.dtype.name in self._types:
                 yield name, array
         try:
             found = self._by_onnxruntime(feed) if self._session is not None else self._evaluated(feed)
@@ -83,7 +86,10 @@ class Runner:
             self.__exit__()
             return
         outputs = self._session.get_outputs()
-        self._outputs = [item.name for item in outputs if item.name in self.names and item.type == "tensor(float)"]
+        taken = {"tensor(float)": "float32", "tensor(float16)": "float16"}
+        self._outputs = [
+            item.name for item in outputs if item.name in self.names and taken.get(item.type) in self._types
+        ]
 
     def _stored(self, model: ModelProto) -> bytes | str:
         from proto_schema.files.models import dumps, save
@@ -102,7 +108,7 @@ class Runner:
         found: Feed = {}
 
         def keep(name: str, value: Any) -> None:
-            if name in self.names and isinstance(value, np.ndarray) and value.dtype == np.float32:
+            if name in self.names and isinstance(value, np.ndarray) and value.dtype.name in self._types:
                 found[name] = value
 
         self._evaluator.run(None, feed, intermediate=keep)

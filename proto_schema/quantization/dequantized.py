@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proto_schema.budget import BudgetLike
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
@@ -24,13 +25,18 @@ from proto_schema.tensors.dtypes import DTYPES, element_count
 
 
 def dequantized(
-    model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
+    model: ModelProto,
+    scheme: str | Mapping[str, Any] | Scheme = "int4",
+    *,
+    target: Target = "onnx",
+    calibration: Any = None,
+    budget: BudgetLike = None,
 ) -> ModelProto:
     """The model with the numbers that `quantize` with the same arguments stores, in the types in which they are read.
 
     `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
     """
-    work = Rewriting.of(model, Scheme.of(scheme), target)
+    work = Rewriting.of(model, Scheme.of(scheme), target).with_samples(calibration, budget)
     if not work.weights:
         return model
     for weight in work.weights:

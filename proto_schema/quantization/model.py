@@ -21,6 +21,7 @@ from proto_schema.derived.transposed import permuted
 from proto_schema.external.payload import CHUNK, Payload, byte_view
 from proto_schema.ir import Builder, Graph, Node, Value
 from proto_schema.onnx import ModelProto, TensorProto
+from proto_schema.quantization.balanced import Reciprocals
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, message_of
 from proto_schema.quantization.chosen import Chosen, chosen
 from proto_schema.quantization.codes.coded import CodedPayload, codes_of
@@ -36,6 +37,7 @@ from proto_schema.quantization.experts import (
     router_weights,
     sizes_of,
 )
+from proto_schema.quantization.fitted import Fitted
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.version_converter import ConversionError, convert_version
@@ -69,9 +71,10 @@ def quantize(
     folder or files of .npz and .npy, a dict of arrays whose first axis counts samples, feeds, or a function that gives
     one of these). Weights are int8 then, and the scheme may have `include`, `exclude` and `threads`. `more` are
     `method` ("minmax", "percentile" or "entropy"), `percentile`, `bins` and `per_channel`, as of
-    `proto_schema.calibration.Options`. `budget` is for each run of our evaluator on a sample, and for the bytes of a
-    file of samples (default: 16 GiB of memory). Raises ValueError for samples that the model does not take, and for
-    activations that hold a NaN or an infinity.
+    `proto_schema.calibration.Options`. The algorithms "gptq" and "awq" take `calibration` without activations, too;
+    these samples must be there until the model is saved. `budget` is for each run of our evaluator on a sample, and for
+    the bytes of a file of samples (default: 16 GiB of memory). Raises ValueError for samples that the model does not
+    take, and for activations that hold a NaN or an infinity.
     """
     if activations is not None:
         from proto_schema.calibration import CalibrationOptions as Options
@@ -82,13 +85,14 @@ def quantize(
         if target != "onnx":
             raise ValueError("activations have standard operators only, which ONNX Runtime fuses; leave target out")
         return calibrated(model, Options.of(scheme or "int8", activations, **more), calibration, budget).model
-    if calibration is not None or budget is not None or more:
-        given = "calibration" if calibration is not None else "budget" if budget is not None else next(iter(more))
-        raise ValueError(f"{given} is of activations; say activations='uint8' or 'int8', too")
     asked = Scheme.of(scheme or "int4")
+    if more or (not asked.needs_samples and (calibration is not None or budget is not None)):
+        given = next(iter(more), "budget" if calibration is None else "calibration")
+        also = "" if more else ", or algorithm='gptq' or 'awq'"
+        raise ValueError(f"{given} is of activations; say activations='uint8' or 'int8', too{also}")
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
-    work = Rewriting.of(model, asked, target)
+    work = Rewriting.of(model, asked, target).with_samples(calibration, budget)
     return work.run() if work.weights else model
 
 
@@ -121,6 +125,9 @@ class Rewriting:
         self._first: dict[Graph, Builder] = {}  # which write at the beginning of a graph
         self._experts: dict[Node, dict[int, list[Value]]] = {}  # by node and place: codes, scales, zero points
         self._since = 0
+        self._source: ModelProto | None = None
+        self._fitted = Fitted({}, {})
+        self._balanced: dict[str, Value] = {}
 
     @classmethod
     def of(cls, model: ModelProto, scheme: Scheme, target: Target) -> Rewriting:
@@ -135,6 +142,7 @@ class Rewriting:
             default=(work.opset, None),
         )
         if first is None or needed <= work.opset:
+            work._source = model
             return work
         try:
             later = convert_version(model, needed)
@@ -146,7 +154,42 @@ class Rewriting:
                 f"{scheme.type}{blocks} needs opset {needed} for the weight {first.name!r}, and the model, which has "
                 f"opset {work.opset}, cannot be converted: {error}{hint}"
             ) from error
-        return cls(chosen(later, scheme, target), scheme, target, work.opset)
+        made = cls(chosen(later, scheme, target), scheme, target, work.opset)
+        made._source = later
+        return made
+
+    def with_samples(self, samples: Any, budget: BudgetLike = None) -> Rewriting:
+        """The same, with what the algorithm needs to know of inputs. Raises ValueError for samples that do not fit."""
+        if not self.scheme.needs_samples:
+            return self
+        algorithm = self.scheme.algorithm
+        if samples is None:
+            raise ValueError(f"the algorithm {algorithm!r} rounds by samples of the inputs; give some as calibration=")
+        assert self._source is not None
+        self._fitted = Fitted.of(self._source, self._by_input(), algorithm, samples, budget)
+        return self
+
+    def _by_input(self) -> dict[str, list[tuple[Weight, Quantized]]]:
+        """The weights that the algorithm is for, by the name of what they are multiplied with."""
+        found: dict[str, list[tuple[Weight, Quantized]]] = {}
+        for weight in self.weights:
+            made = self.quantized(weight) if self.is_fitted(weight) else None
+            value = weight.uses[0].node.input(0)
+            if isinstance(made, Quantized) and value is not None:
+                found.setdefault(value.name, []).append((weight, made))
+        return found
+
+    def is_fitted(self, weight: Weight) -> bool:
+        """Whether an algorithm by samples is for a weight: a matrix that is multiplied with one value."""
+        if not self.scheme.needs_samples or len(weight.shape) != 2 or self._kept(weight) is not None:
+            return False
+        plain = all(
+            use.kind in ("MatMul", "Gemm")
+            and use.node.graph is self.model.graph
+            and not use.node.attributes.get("transA")
+            for use in weight.uses
+        )
+        return plain and len({use.node.input(0) for use in weight.uses}) == 1
 
     def _needed(self, weight: Weight) -> int:
         """The first opset, from the model's on, that has the types of the weight's new form."""
@@ -253,7 +296,7 @@ class Rewriting:
                 layout = Layout(_product(shape[:-1]), shape[-1], block, rounding)
             else:
                 layout = self._stack(shape, block, rounding)
-        return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype)
+        return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype, self._fitted.fits.get(weight.name))
 
     def _stack(self, shape: Sequence[int], block: int, rounding: Rounding) -> Layout:
         """Of matrices behind each other, whose columns sum. Without blocks a column is one, where the opset has blocks.
@@ -269,6 +312,8 @@ class Rewriting:
         return Layout(rows, length, block, rounding, across=True, batches=batches)
 
     def _quantize(self, weight: Weight) -> None:
+        if weight.name in self._fitted.fits and self._fitted.balances:
+            self._balance(weight)
         if self.scheme.kind.family == "cast":
             self._cast(weight)
         elif weight.is_expert:
@@ -277,6 +322,22 @@ class Rewriting:
             self._in_bits(weight)
         else:
             self._dequantized(weight)
+
+    def _balance(self, weight: Weight) -> None:
+        """Let all that reads a weight read its input divided by the factors of the weight."""
+        for use in weight.uses:
+            value = use.node.input(0)
+            assert value is not None
+            if value.name not in self._balanced:
+                length, width = self.quantized(weight).layout.summed, DTYPES[weight.dtype].bits // 8
+                payload = Reciprocals(self._fitted.balances[value.name], length, weight.dtype, width)
+                factors = self._tensor(f"{value.name}_balance", weight.dtype, (length,), payload)
+                name = self.model.new_name(f"{value.name}_balanced")
+                made = self._builder.after(value.producer).Mul(
+                    value, factors, outputs=[name], name=self.model.new_name(name)
+                )
+                self._balanced[value.name] = made
+            use.node.set_input(0, self._balanced[value.name])
 
     def _cast(self, weight: Weight) -> None:
         tensor, code = weight.tensor, self.scheme.kind.code

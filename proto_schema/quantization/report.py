@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from proto_schema.budget import BudgetLike
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import Weight, bytes_of
 from proto_schema.quantization.chosen import chosen
+from proto_schema.quantization.codes.streams import Quantized
 from proto_schema.quantization.model import Rewriting, Target
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
@@ -23,8 +25,8 @@ _NO_WEIGHT = "no MatMul, Gemm, Conv, Gather or MoE reads a float tensor of two a
 class Entry:
     """A large tensor: `form` is the operator that reads it afterwards, or '' where it stays, for the `reason`.
 
-    `before` and `after` are bytes. `error` is the root of the squared differences over that of the squares, None where
-    it was not measured.
+    `algorithm` finds its codes. `before` and `after` are bytes. `error` is the root of the squared differences over
+    that of the squares, None where it was not measured.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Entry:
     after: int
     reason: str = ""
     error: float | None = None
+    algorithm: str = "rtn"
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class Report:
             shape = "x".join(map(str, entry.shape))
             sizes = f"{size_text(entry.before):>8} -> {size_text(entry.after):>8}"
             error = "" if entry.error is None else f"  error {entry.error:.2e}"
-            what = f"{entry.form}{error}" if entry.form else f"stays: it {entry.reason}"
+            by = "" if entry.algorithm == "rtn" else f" by {entry.algorithm}"
+            what = f"{entry.form}{by}{error}" if entry.form else f"stays: it {entry.reason}"
             yield f"{entry.name:<{width}}  {entry.dtype} {shape:<14} {sizes}  {what}"
         taken = sum(1 for entry in self.entries if entry.form)
         sizes = f"{size_text(self.before)} -> {size_text(self.after)}"
@@ -88,10 +92,15 @@ def planned(model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4"
 
 
 def measured(
-    model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
+    model: ModelProto,
+    scheme: str | Mapping[str, Any] | Scheme = "int4",
+    *,
+    target: Target = "onnx",
+    calibration: Any = None,
+    budget: BudgetLike = None,
 ) -> Report:
     """What `quantize` would do, with the error of each weight, for which all of them are read."""
-    work = Rewriting.of(model, Scheme.of(scheme), target)
+    work = Rewriting.of(model, Scheme.of(scheme), target).with_samples(calibration, budget)
     report = _report(work, model)
     weights = {weight.name: weight for weight in work.weights}
     return replace(report, entries=tuple(_measured(work, weights, entry) for entry in report.entries))
@@ -123,10 +132,12 @@ def _measured(work: Rewriting, weights: Mapping[str, Weight], entry: Entry) -> E
 
 def _entry(work: Rewriting, weight: Weight) -> Entry:
     tensor, form = weight.tensor, work.form(weight)
-    before = bytes_of(tensor)
+    before, algorithm = bytes_of(tensor), "rtn"
     if form == "Cast":
         after = min(before, DTYPES[work.scheme.kind.code].nbytes(element_count(weight.shape)))
     else:
         made = work.quantized(weight)
+        if isinstance(made, Quantized) and (work.is_fitted(weight) or not work.scheme.needs_samples):
+            algorithm = work.scheme.algorithm
         after = made.codes.nbytes + made.scales.nbytes + (made.zeros.nbytes if made.zeros is not None else 0)
-    return Entry(weight.name, type_name(tensor.data_type or 0), weight.shape, form, before, after)
+    return Entry(weight.name, type_name(tensor.data_type or 0), weight.shape, form, before, after, algorithm=algorithm)

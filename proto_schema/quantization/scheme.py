@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from proto_schema.onnx import TensorProto
 from proto_schema.wire.records import dataclass
 
-__all__ = ["TYPES", "Kind", "Scheme"]
+__all__ = ["ALGORITHMS", "TYPES", "Kind", "Scheme"]
 
 Family: TypeAlias = Literal["integer", "float", "cast"]
 
@@ -52,6 +52,18 @@ TYPES: dict[str, Kind] = {
 }
 
 
+ALGORITHMS: dict[str, str] = {
+    "rtn": "to the nearest number of the range of a block",
+    "k-quant": "the range with the least squared error, in which large elements count more",
+    "hqq": "the range with the least error, in which few large errors count less",
+    "gptq": "each element makes up for the errors of those before it, by samples",
+    "awq": "elements are scaled by how large their inputs are, by samples",
+}
+"""How integers are found, with what is least; those of `BY_SAMPLES` need samples of the model's inputs."""
+
+BY_SAMPLES = ("gptq", "awq")
+
+
 @dataclass(frozen=True)
 class Scheme:
     """How weights are stored.
@@ -62,7 +74,7 @@ class Scheme:
     fits one of `include`, or there are none, and fits none of `exclude`. `embeddings` takes the tables, too, that
     nothing but `Gather` reads. `clip` searches for each block the range with the least squared error. `smallest` is the
     least number of elements of a weight that is taken. `accuracy_level` goes to MatMulNBits: 4 lets ONNX Runtime
-    multiply in int8. `threads` convert at once (None: one a core).
+    multiply in int8. `threads` convert at once (None: one a core). `algorithm` is a name of `ALGORITHMS`, for integers.
     """
 
     type: str = "int4"
@@ -75,6 +87,7 @@ class Scheme:
     smallest: int = 1024
     accuracy_level: int = 0
     threads: int | None = None
+    algorithm: str = "rtn"
 
     def __post_init__(self) -> None:
         if self.type not in TYPES:
@@ -86,6 +99,12 @@ class Scheme:
             raise ValueError(f"{self.type} has blocks of {self.kind.block} elements, not of {size}")
         if self.kind.family != "integer" and (self.symmetric is False or self.clip):
             raise ValueError(f"{self.type} has no zero points and no search of ranges; leave symmetric and clip out")
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"there is no algorithm {self.algorithm!r}; it can be {', '.join(ALGORITHMS)}")
+        if self.algorithm != "rtn" and self.kind.family != "integer":
+            raise ValueError(f"{self.type} has no algorithm {self.algorithm!r}, which is of integers; leave it out")
+        if self.clip and self.algorithm in ("k-quant", "hqq"):
+            raise ValueError(f"the algorithm {self.algorithm!r} searches for ranges itself; leave clip out")
         if not 0 <= self.accuracy_level <= 4:
             raise ValueError(f"accuracy_level is 0 to 4, as of MatMulNBits, not {self.accuracy_level}")
 
@@ -111,6 +130,11 @@ class Scheme:
     def kind(self) -> Kind:
         """The row of the type."""
         return TYPES[self.type]
+
+    @property
+    def needs_samples(self) -> bool:
+        """Whether the algorithm asks for samples."""
+        return self.algorithm in BY_SAMPLES
 
     @property
     def block(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.files.commit import replacing
+from proto_schema.quantization.scheme import BY_SAMPLES
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_budget, parse_size
 from purexport.cli.streams import data_files, report_stream, save_changed
@@ -60,8 +61,15 @@ def run_plan(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Fields of a scheme that are the same for all weights."""
-    given = {"block_size": args.block_size, "threads": args.threads, "clip": args.clip or None}
+    """Fields of a scheme that are the same for all weights. Raises UsageError for an algorithm by samples."""
+    if args.algorithm in BY_SAMPLES:
+        raise UsageError(f"--algorithm {args.algorithm} does not go with a plan; hqq and k-quant do")
+    given = {
+        "algorithm": args.algorithm,
+        "block_size": args.block_size,
+        "threads": args.threads,
+        "clip": args.clip or None,
+    }
     given |= {"embeddings": args.embeddings or None, "accuracy_level": args.accuracy_level or None}
     given["symmetric"] = True if args.symmetric else False if args.zero_points else None
     return {name: item for name, item in given.items() if item is not None}

@@ -33,7 +33,14 @@ def quantization_for(asked: Any, target: str) -> Quantization | None:
             "quantize: the activations of a language model stay floats; leave activations out, or give the file that "
             "is written and samples of all its inputs to `purexport quantize --activations`"
         )
-    return None if asked is None else quantization_of(asked, "onnx" if target == "onnx" else "onnxruntime")
+    made = None if asked is None else quantization_of(asked, "onnx" if target == "onnx" else "onnxruntime")
+    if made is not None and made.scheme.needs_samples:
+        raise ValueError(
+            f"quantize: {made.scheme.algorithm} needs samples of all inputs of the file; write the folder without "
+            f"quantize=, then run `purexport quantize FILE -o q.onnx --algorithm {made.scheme.algorithm} --calibrate "
+            "SAMPLES` on its file, or take the algorithm 'hqq' or 'k-quant'"
+        )
+    return made
 
 
 @dataclass

@@ -44,13 +44,17 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
     before = program.model_proto
     if asked.activations is not None:
         return _calibrated(run, program, asked)
-    quantize_weights(program, asked, run.options.opset_version)
+    samples = None
+    if asked.samples is not None:
+        given = list(asked.samples) if isinstance(asked.samples, Iterator) else asked.samples
+        samples = _samples(run, program, given)
+    quantize_weights(program, asked, run.options.opset_version, samples)
     if run.options.verifies:
-        _verify(run, program, before, asked)
+        _verify(run, program, before, asked, samples)
     return program
 
 
-def quantize_weights(program: ONNXProgram, asked: Quantization, opset_version: int | None) -> None:
+def quantize_weights(program: ONNXProgram, asked: Quantization, opset_version: int | None, samples: Any = None) -> None:
     """Give the program its weights in fewer bits; `opset_version` is what the user asked for.
 
     Without one the opset rises where a weight needs a later one, and the report says so. Raises ExportError for a
@@ -61,7 +65,7 @@ def quantize_weights(program: ONNXProgram, asked: Quantization, opset_version: i
 
     before = opset(program.model_proto)
     try:
-        made = quantize(program.model_proto, asked.scheme, target=asked.target)
+        made = quantize(program.model_proto, asked.scheme, target=asked.target, calibration=samples)
     except ValueError as error:
         raise ExportError(f"quantize: {error}", code="wrong-option") from error
     after = opset(made)
@@ -172,14 +176,13 @@ def _apart(found: Iterable[Any], wanted: Iterable[Any]) -> float:
     return (differences / squares) ** 0.5 if squares else 0.0
 
 
-def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantization) -> None:
+def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantization, samples: Any) -> None:
     from proto_schema.quantization import dequantized
 
     options = run.options
     bounds = tolerance(before, options.rtol, options.atol)
-    meant = ONNXProgram(
-        dequantized(before, asked.scheme, target=asked.target), None, program.state, program.written, program.constants
-    )
+    rounded = dequantized(before, asked.scheme, target=asked.target, calibration=samples)
+    meant = ONNXProgram(rounded, None, program.state, program.written, program.constants)
     program.initialize_inference_session(exact_session_of)
     calls = [("", (run.args, run.kwargs))]
     calls += [

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from proto_schema.wire.records import dataclass
 
-__all__ = ["Blocks", "Grid", "Rounding", "as_codes", "encoded", "extremes", "in_blocks", "ranges"]
+__all__ = ["Blocks", "Grid", "Rounding", "Rules", "Search", "as_codes", "encoded", "extremes", "in_blocks", "ranges"]
 
 Array: TypeAlias = npt.NDArray[Any]
+Codes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rounding: TypeAlias = Literal["inside", "outside", "even"]
 Extremes: TypeAlias = "tuple[Floats, Floats]"
@@ -26,9 +27,7 @@ Rounded: TypeAlias = "Callable[[Floats], Floats]"
 """Rounds scales to the type that the file has them in."""
 
 _HALF = np.nextafter(np.float32(0.5), np.float32(0))  # adding it and cutting rounds halves away; 0.5 would not always
-_STEPS = 20  # ranges that a search tries
 _SHORT = 256  # elements of a block
-_SMALLEST = 0.5  # of the whole range
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Grid:
 class Blocks:
     """What becomes of some blocks: codes (uint8, low bits used), the scale and the zero point of each."""
 
-    codes: npt.NDArray[np.uint8]
+    codes: Codes
     scales: Floats
     zeros: Floats
 
@@ -126,7 +125,7 @@ def _linear_ranges(
 
 def encoded(
     values: Floats, scales: Floats, zeros: Floats, grid: Grid, rounding: Rounding, work: Floats | None = None
-) -> npt.NDArray[np.uint8]:
+) -> Codes:
     """The codes of values whose scales and zero points broadcast against them.
 
     `work` is memory of the values' shape that is written over; it may be `values` itself.
@@ -153,65 +152,47 @@ def encoded(
     return as_codes(found, grid)
 
 
-def as_codes(integers: Floats, grid: Grid) -> npt.NDArray[np.uint8]:
+def as_codes(integers: Floats, grid: Grid) -> Codes:
     """Integers of the grid in the low bits of bytes."""
     codes = integers.astype(np.int8 if grid.signed else np.uint8).view(np.uint8)
     return codes if grid.bits == 8 else codes & np.uint8((1 << grid.bits) - 1)
 
 
+@dataclass(frozen=True)
+class Rules:
+    """How ranges become scales and zero points, and numbers become codes."""
+
+    grid: Grid
+    rounding: Rounding
+    zero_points: bool
+    round_scales: Rounded
+
+    def ranges(self, found: Extremes) -> tuple[Floats, Floats]:
+        """The scale and the zero point of each block of these extremes."""
+        return ranges(found, self.grid, self.rounding, zero_points=self.zero_points, round_scales=self.round_scales)
+
+    def encoded(self, values: Floats, scales: Floats, zeros: Floats, work: Floats | None = None) -> Codes:
+        """The codes of values whose scales and zero points broadcast against them."""
+        return encoded(values, scales, zeros, self.grid, self.rounding, work)
+
+
+Search: TypeAlias = "Callable[[Floats, int, Extremes, tuple[Floats, Floats], Rules], tuple[Floats, Floats]]"
+"""Finds other scales and zero points of blocks: from values, their axis, extremes, and the usual scales and zeros."""
+
+
 def in_blocks(
-    values: Floats,
-    axis: int,
-    grid: Grid,
-    rounding: Rounding,
-    *,
-    zero_points: bool,
-    round_scales: Rounded,
-    clip: bool = False,
-    found: Extremes | None = None,
+    values: Floats, axis: int, rules: Rules, search: Search | None = None, found: Extremes | None = None
 ) -> Blocks:
     """The blocks along `axis` of an array that is written over. `found` are their extremes where they are known."""
     limits = extremes(values, axis) if found is None else found
-    scales, zeros = ranges(limits, grid, rounding, zero_points=zero_points, round_scales=round_scales)
-    if clip:
-        scales, zeros = _searched(values, axis, limits, (scales, zeros), grid, rounding, zero_points, round_scales)
+    scales, zeros = rules.ranges(limits)
+    if search is not None:
+        scales, zeros = search(values, axis, limits, (scales, zeros), rules)
     wide = np.expand_dims(scales, axis), np.expand_dims(zeros, axis)
-    return Blocks(encoded(values, *wide, grid, rounding, values), scales, zeros)
+    return Blocks(rules.encoded(values, *wide, values), scales, zeros)
 
 
-def _searched(
-    values: Floats,
-    axis: int,
-    limits: Extremes,
-    usual: tuple[Floats, Floats],
-    grid: Grid,
-    rounding: Rounding,
-    zero_points: bool,
-    round_scales: Rounded,
-) -> tuple[Floats, Floats]:
-    """The scales and zero points with the least squared error, among those of smaller ranges too."""
-    best_scales, best_zeros = usual
-    least = _squared_error(values, axis, best_scales, best_zeros, grid, rounding)
-    for factor in np.linspace(1, _SMALLEST, _STEPS, endpoint=False, dtype=np.float32)[1:]:
-        smaller = limits[0] * factor, limits[1] * factor
-        scales, zeros = ranges(smaller, grid, rounding, zero_points=zero_points, round_scales=round_scales)
-        error = _squared_error(values, axis, scales, zeros, grid, rounding)
-        better = error < least
-        least = np.where(better, error, least)
-        best_scales = np.where(better, scales, best_scales)
-        best_zeros = np.where(better, zeros, best_zeros)
-    return best_scales, best_zeros
-
-
-def _squared_error(values: Floats, axis: int, scales: Floats, zeros: Floats, grid: Grid, rounding: Rounding) -> Floats:
-    wide_scales, wide_zeros = np.expand_dims(scales, axis), np.expand_dims(zeros, axis)
-    codes = encoded(values, wide_scales, wide_zeros, grid, rounding)
-    difference = (numbers(codes, grid) - wide_zeros) * wide_scales - values
-    squares: Floats = np.square(difference).sum(axis)
-    return squares
-
-
-def numbers(codes: npt.NDArray[np.uint8], grid: Grid) -> Floats:
+def numbers(codes: Codes, grid: Grid) -> Floats:
     """The integers that codes stand for."""
     if not grid.signed:
         return codes.astype(np.float32)

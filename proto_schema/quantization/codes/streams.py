@@ -6,12 +6,13 @@ pass for the codes keeps the scales and zero points, which a file has right behi
 Where only they are asked for, the source is read again.
 
 A block lies along the rows of a matrix, or across them, as in the [K, N] of a MatMul. Where one scale serves a whole
-column, or a scale of the scales is wanted, the source is read once before.
+column, or a scale of the scales is wanted, the source is read once before. An algorithm that looks at whole columns
+has the whole of a weight that lies across as one piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,8 +23,10 @@ from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
 from proto_schema.quantization.codes import floats, integers
+from proto_schema.quantization.codes.compensated import compensated
 from proto_schema.quantization.codes.elements import cut, extended, filled, packed, singles, stored
-from proto_schema.quantization.codes.integers import Grid, Rounding
+from proto_schema.quantization.codes.integers import Grid, Rounding, Rules
+from proto_schema.quantization.codes.searching import SEARCHES
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.tensors.dtypes import DTYPES
 from proto_schema.wire.records import dataclass
@@ -88,13 +91,33 @@ class _Piece:
     numbers: Floats | None = None  # what the codes stand for, where it was asked for
 
 
+@dataclass(frozen=True)
+class Fit:
+    """What an algorithm knows of the inputs of a weight, as functions that are called when the weight is read.
+
+    `factors` multiply what a product sums over (AWQ). `spread` spreads the error of an element over those behind it
+    (GPTQ): the upper triangle U of U.T @ U = inv(X.T @ X).
+    """
+
+    factors: Callable[[], Floats] | None = None
+    spread: Callable[[], Floats] | None = None
+
+
 class Quantized:
     """A weight in a scheme: `codes`, `scales` and `zeros` are payloads; `whole` the scale of the scales, or None."""
 
     def __init__(
-        self, name: str, source: Payload, dtype: int, layout: Layout, scheme: Scheme, scale_dtype: int
+        self,
+        name: str,
+        source: Payload,
+        dtype: int,
+        layout: Layout,
+        scheme: Scheme,
+        scale_dtype: int,
+        fit: Fit | None = None,
     ) -> None:
         """`dtype` is that of the source, `scale_dtype` that of integers' scales (FLOAT, FLOAT16 or BFLOAT16)."""
+        self.fit = fit
         self.name = name
         self.source = source
         self.dtype = dtype
@@ -111,6 +134,8 @@ class Quantized:
         self._grid = Grid(scheme.kind.bits, scheme.kind.signed and not layout.padded)
         self._limits: integers.Extremes | None = None
         self._whole: float | None = None
+        self._factors: Floats | None = None
+        self._spread: Floats | None = None
 
     # -- sizes
 
@@ -190,7 +215,10 @@ class Quantized:
     def _run(self, *, measured: bool = False) -> Iterator[_Piece]:
         layout = self.layout
         whole = self.whole
-        if layout.across and not layout.block:
+        if self.fit is not None:
+            self._factors = None if self.fit.factors is None else self.fit.factors()
+            self._spread = None if self.fit.spread is None else self.fit.spread()
+        if layout.across and not layout.block and not self._is_one_piece:
             self._limits = self._column_extremes()
 
         def work(data: memoryview, first: int) -> _Piece:
@@ -204,6 +232,44 @@ class Quantized:
             raise ValueError(
                 f"weight {self.name!r} cannot be quantized: {error}; leave it out with exclude={self.name!r}"
             ) from error
+        finally:
+            self._factors = self._spread = None
+
+    @property
+    def _is_one_piece(self) -> bool:
+        """Whether whole columns are looked at."""
+        fit = self.fit is not None and self.fit.spread is not None
+        return self.layout.across and (fit or (not self.layout.block and self._search is not None))
+
+    @property
+    def _search(self) -> integers.Search | None:
+        return SEARCHES.get("clip" if self.scheme.clip else self.scheme.algorithm)
+
+    def slabs(self) -> Iterator[Floats]:
+        """The weight as [summed elements, some output channels], in order."""
+        layout = self.layout
+        if not layout.across:
+            for data, _ in self._pieces():
+                yield np.ascontiguousarray(singles(data, self.dtype).reshape(-1, layout.length).T)
+            return
+        values = singles(memoryview(self.source.tobytes()), self.dtype).reshape(-1, layout.length)
+        step = max(PIECE // max(layout.rows, 1), 1)
+        for first in range(0, layout.length, step):
+            yield np.ascontiguousarray(values[:, first : first + step])
+
+    def rounded(self, slab: Floats) -> Floats:
+        """What the codes of a slab stand for, without the algorithm."""
+        block = self.layout.block or len(slab)
+        blocks = extended(slab, 0, block).reshape(-1, block, slab.shape[1])
+        found = integers.in_blocks(blocks.copy(), 1, self._rules)
+        wide = found.scales[:, None], found.zeros[:, None]
+        made: Floats = (integers.numbers(found.codes, self._grid) - wide[1]) * wide[0]
+        return made.reshape(-1, slab.shape[1])[: len(slab)]
+
+    @property
+    def _rules(self) -> Rules:
+        scheme = self.scheme
+        return Rules(self._grid, self.layout.rounding, scheme.has_zero_points, self._rounded_scales)
 
     def _pieces(self) -> Iterator[tuple[memoryview, int]]:
         """The bytes of pieces, and the number of the row that each begins with, of its own matrix where across."""
@@ -217,7 +283,7 @@ class Quantized:
                 yield data, number * rows
             return
         step = layout.block or 8
-        rows = max(PIECE // max(layout.length, 1) // step, 1) * step
+        rows = layout.rows if self._is_one_piece else max(PIECE // max(layout.length, 1) // step, 1) * step
         matrix = layout.rows * layout.length * width
         sizes = [min(rows, layout.rows - first) for first in range(0, layout.rows, rows)]
         stream = cut(self.source.chunks(), [size * layout.length * width for size in sizes] * layout.batches)
@@ -228,6 +294,9 @@ class Quantized:
     def _piece(self, data: memoryview, first: int, whole: float | None, measured: bool) -> _Piece:
         values = singles(data, self.dtype).reshape(-1, self.layout.length)
         original = values.copy() if measured else None
+        factors = self._factors_at(first, len(values))
+        if factors is not None:
+            values *= factors
         blocks, axis = self._arranged(values)
         if self.scheme.kind.family == "float":
             codes, scales, zeros, numbers = self._in_floats(blocks, axis, whole or 0.0, measured)
@@ -237,11 +306,18 @@ class Quantized:
         found: Floats | None = None
         if original is not None and numbers is not None:
             found = self._flat(numbers, original.shape)
+            found = found if factors is None else found / factors
             error = float(np.square(found - original, dtype=np.float64).sum())
             power = float(np.square(original, dtype=np.float64).sum())
         if self.layout.across and not self.layout.block and first:  # the first piece of rows has told them
             scales, zeros = scales[:0], None if zeros is None else zeros[:0]
         return _Piece(self._packed(codes, values.shape), scales, zeros, error, power, found)
+
+    def _factors_at(self, first: int, rows: int) -> Floats | None:
+        """The factors of a piece, which broadcast against it."""
+        if self._factors is None:
+            return None
+        return self._factors[first : first + rows, None] if self.layout.across else self._factors[None]
 
     def _arranged(self, values: Floats) -> tuple[Floats, int]:
         """The piece with its blocks along an axis; what a last block lacks is zeros, which change no range."""
@@ -264,18 +340,13 @@ class Quantized:
     def _in_integers(
         self, blocks: Floats, axis: int, measured: bool
     ) -> tuple[npt.NDArray[np.uint8], Array, npt.NDArray[np.uint8] | None, Floats | None]:
-        scheme = self.scheme
-        whole_columns = self.layout.across and not self.layout.block
-        found = integers.in_blocks(
-            blocks,
-            axis,
-            self._grid,
-            self.layout.rounding,
-            zero_points=scheme.has_zero_points,
-            round_scales=self._rounded_scales,
-            clip=scheme.clip and not whole_columns,
-            found=tuple(item[None] for item in self._limits) if whole_columns and self._limits else None,  # type: ignore[arg-type]
-        )
+        limits = self._limits if self.layout.across and not self.layout.block else None
+        search = self._search if limits is None else None
+        if self._spread is not None:
+            found = compensated(blocks, axis, self._spread, self._rules, search)
+        else:
+            whole = None if limits is None else (limits[0][None], limits[1][None])
+            found = integers.in_blocks(blocks, axis, self._rules, search, whole)
         zeros = integers.as_codes(found.zeros, self._grid)
         numbers = None
         if measured:
@@ -321,7 +392,9 @@ class Quantized:
         greatest = np.full(self.layout.length, -np.inf, np.float32)
 
         def work(data: memoryview, first: int) -> integers.Extremes:
-            return integers.extremes(singles(data, self.dtype).reshape(-1, self.layout.length), 0)
+            values = singles(data, self.dtype).reshape(-1, self.layout.length)
+            factors = self._factors_at(first, len(values))
+            return integers.extremes(values if factors is None else values * factors, 0)
 
         for low, high in in_order(self._pieces(), work, self.scheme.threads):
             least, greatest = np.minimum(least, low), np.maximum(greatest, high)
@@ -348,8 +421,8 @@ class _Part(Payload):
 
     @property
     def identity(self) -> object:
-        source = self.owner.source.identity
         owner = self.owner
+        source = owner.source.identity if owner.fit is None else None
         return (
             None if source is None else (source, owner.dtype, owner.layout, owner.scheme, owner.scale_dtype, self.part)
         )

@@ -25,6 +25,7 @@ examples:
   purexport quantize m.onnx -o q.onnx --type int4 --block-size 64 --target onnxruntime
   purexport quantize m.onnx -o q.onnx --opset 21
   purexport quantize m.onnx -o q.onnx --type int8 --exclude 'lm_head*' --exclude '*.norm.*'
+  purexport quantize m.onnx -o q.onnx --algorithm gptq --calibrate samples/
   purexport quantize m.onnx --sensitivity samples/ --size 40MB --plan plan.json
   purexport quantize m.onnx --plan plan.json -o q.onnx
   purexport quantize m.onnx -o q.onnx --activations uint8 --calibrate samples/ --method percentile
@@ -39,7 +40,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         description="Store the weights of MatMul, Gemm and Conv (with --embeddings also of Gather) in fewer bits.\n"
         "Each weight is read once, a piece at a time. --dry-run prints the plan for each weight, its bytes before\n"
         "and after, and its relative error. With --activations the results of nodes become integers, too.\n"
-        "Their ranges come from samples: the model runs on each file of --calibrate.",
+        "Their ranges come from samples: the model runs on each file of --calibrate. The algorithms gptq and awq\n"
+        "need samples, too.",
         epilog=_EXAMPLES,
     )
     add = parser.add_argument
@@ -67,6 +69,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="keep weights with fewer elements as they are (default: 1024)",
     )
     add("--clip", action="store_true", help="search for the range of each block with the smallest squared error")
+    add("--algorithm", metavar="NAME", help="how integers are found: rtn (the default), k-quant, hqq, gptq or awq")
     add("--opset", metavar="N", type=int, help="convert the model to this opset first, if its own lacks the type")
     add(
         "--accuracy-level",
@@ -116,6 +119,9 @@ _OPTIONS = {
     r"\bleave the type out": "leave --type out",
     r"\bleave activations out": "leave --activations out",
     r"\bthere is no quantization\b": "there is no --type",
+    r"\bthere is no algorithm\b": "there is no --algorithm",
+    r"\balgorithm='hqq' or 'k-quant'": "--algorithm hqq or k-quant",
+    r"\bleave clip out": "leave --clip out",
     r"\ba pattern of include\b": "a pattern of --include",
     r"\bthe patterns\b": "--include and --exclude",
     r"\binline_local_functions(?= brings)": "in Python proto_schema.inliner.inline_local_functions",
@@ -155,6 +161,7 @@ def _run(args: argparse.Namespace) -> int:
         args.smallest,
         accuracy_level=args.accuracy_level,
         threads=args.threads,
+        algorithm=args.algorithm or "rtn",
     )
     stored = data_files(args)
     model = ps.load(args.file)
@@ -166,9 +173,12 @@ def _run(args: argparse.Namespace) -> int:
         made, more, lines = found.model, found.as_dict(), list(found.lines())
         any_fewer = any(not entry.reason for entry in found.entries)
     else:
-        _refuse_calibration(args)
-        made = quantize(model, scheme, target=args.target)
-        report = (measured if args.dry_run else planned)(model, scheme, target=args.target)
+        samples = _samples_of_weights(args, scheme)
+        made = quantize(model, scheme, target=args.target, **samples)
+        if args.dry_run:
+            report = measured(model, scheme, target=args.target, **samples)
+        else:
+            report = planned(model, scheme, target=args.target)
         entries = (replace(entry, reason=_in_options(entry.reason)) for entry in report.entries)
         report = replace(report, entries=tuple(entries))
         more, lines = report.as_dict(), list(report.lines())
@@ -197,7 +207,16 @@ def _calibrated(model: ps.ModelProto, scheme: Scheme, args: argparse.Namespace) 
     return calibrated(model, options, args.calibrate, parse_budget(args.budget))
 
 
-def _refuse_calibration(args: argparse.Namespace) -> None:
-    for name in ("calibrate", "method", "percentile", "per_channel", "budget"):
+def _samples_of_weights(args: argparse.Namespace, scheme: Scheme) -> dict[str, Any]:
+    """What an algorithm by samples takes; empty for one that needs none. Raises UsageError for what does not fit."""
+    of_activations = ["method", "percentile", "per_channel"]
+    for name in of_activations if scheme.needs_samples else ["calibrate", *of_activations, "budget"]:
         if getattr(args, name):
-            raise UsageError(f"--{name.replace('_', '-')} is of activations; say --activations uint8 or int8, too")
+            also = ", or --algorithm gptq or awq" if name in ("calibrate", "budget") else ""
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is of activations; say --activations uint8 or int8, too{also}")
+    if not scheme.needs_samples:
+        return {}
+    if not args.calibrate:
+        raise UsageError(f"--algorithm {scheme.algorithm} needs samples: --calibrate FOLDER, with .npz or .npy files")
+    return {"calibration": args.calibrate, "budget": parse_budget(args.budget)}
