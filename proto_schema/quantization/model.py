@@ -24,9 +24,9 @@ from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.balanced import Reciprocals
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, message_of
 from proto_schema.quantization.chosen import Chosen, chosen
-from proto_schema.quantization.codes.coded import CodedPayload, codes_of
+from proto_schema.quantization.codes.coded import Coded, CodedFloats, CodedPayload, codes_of
 from proto_schema.quantization.codes.integers import Rounding
-from proto_schema.quantization.codes.kept import Kept, fits_bits_product
+from proto_schema.quantization.codes.kept import Kept, KeptFloats, KeptIntegers, fits_bits_product, needs_zeros
 from proto_schema.quantization.codes.streams import Layout, Quantized
 from proto_schema.quantization.experts import (
     MICROSOFT,
@@ -234,7 +234,7 @@ class Rewriting:
         if self.target != "onnxruntime" or scheme.kind.family != "integer":
             return False
         kept = self._kept(weight)
-        if kept is not None:
+        if isinstance(kept, CodedPayload):
             return fits_bits_product(kept) and self._all_products(weight)
         if scheme.block_size == 0:
             return False
@@ -249,28 +249,35 @@ class Rewriting:
         """Whether a `MatMulNBits` with scales of one type can stand for all that reads the weight."""
         return all(_is_product(use) for use in weight.uses) and len({use.is_cast for use in weight.uses}) == 1
 
-    def _kept(self, weight: Weight) -> CodedPayload | None:
+    def _kept(self, weight: Weight) -> Coded | None:
         """The codes that a weight has already, where they are what the scheme asks for."""
         scheme, dtype = self.scheme, weight.dtype
-        if scheme.kind.family != "integer" or len(weight.shape) != 2 or weight.is_table or weight.axis is None:
+        if scheme.kind.family == "cast" or len(weight.shape) != 2 or weight.is_table or weight.axis is None:
             return None
         found = codes_of(source_of(weight.tensor)) if dtype in (TensorProto.FLOAT, TensorProto.FLOAT16) else None
         if found is None:
             return None
         codes, transposed = found
         size = 0 if codes.block >= codes.length else codes.block
-        if codes.bits != scheme.kind.bits or scheme.block_size not in (None, size) or weight.axis == int(transposed):
+        if scheme.block_size not in (None, size) or weight.axis == int(transposed):
             return None
-        return None if scheme.symmetric and Kept.needs_zeros(codes) else codes
+        if isinstance(codes, CodedFloats):
+            own = codes.scale_codes()
+            fits = codes.code == scheme.kind.code and (own[0] if own else 0) == scheme.kind.scales
+            return codes if fits and (not own or codes.block == scheme.block) else None
+        if scheme.kind.family != "integer" or codes.bits != scheme.kind.bits:
+            return None
+        return None if scheme.symmetric and needs_zeros(codes) else codes
 
-    def _with_its_codes(self, weight: Weight, codes: CodedPayload) -> Kept:
+    def _with_its_codes(self, weight: Weight, codes: Coded) -> Kept:
         dtype, kind = weight.dtype, self.scheme.kind
-        if self._as_bits(weight):
-            return Kept(codes, kind, Layout(codes.rows, codes.length, codes.block, "even", padded=True), dtype)
+        if isinstance(codes, CodedPayload) and self._as_bits(weight):
+            return KeptIntegers(codes, kind, Layout(codes.rows, codes.length, codes.block, "even", padded=True), dtype)
         block = 0 if codes.block >= codes.length else codes.block
-        return Kept(
-            codes, kind, Layout(weight.shape[0], weight.shape[1], block, "even", across=weight.axis == 0), dtype
-        )
+        layout = Layout(weight.shape[0], weight.shape[1], block, "even", across=weight.axis == 0)
+        if isinstance(codes, CodedFloats):
+            return KeptFloats(codes, kind, layout, dtype)
+        return KeptIntegers(codes, kind, layout, dtype)
 
     def quantized(self, weight: Weight) -> Quantized | Kept:
         """The payloads of a weight that is not merely cast."""

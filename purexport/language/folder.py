@@ -50,7 +50,7 @@ MODEL_FILE = "model.onnx"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # what a tokenizer and `generate` read, beside the weights
 _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
-READ_METHODS = ("gptq", "awq", "bitsandbytes", "fp8")
+READ_METHODS = ("gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors", "modelopt")
 _NOT_BESIDE = ("*.index.json", "genai_config.json")
 _LLAMA_CPP, _LATER_PART = ".gguf", re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 _DATA = re.compile(r"(\.\d+)?(-\d{5}-of-\d{5})?\.data.*")  # behind the name of a model that has a data file

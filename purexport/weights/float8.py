@@ -1,7 +1,7 @@
-"""Weights in floats of 8 bits with scales, as transformers (`fp8`) and vLLM write them.
+"""Weights in floats of 8 bits with scales, as transformers (`fp8`), compressed-tensors, ModelOpt and vLLM write them.
 
     P [rows, columns] of FLOAT8E4M3FN, P_scale_inv [ceil(rows / 128), ceil(columns / 128)]   a scale for each block
-    P.weight [rows, columns], P.weight_scale [], [1], [rows] or [rows, 1]                     for all, or for each row
+    P.weight [rows, columns], P.weight_scale [], [1], [rows] or [rows, 1], or blocks          for all, or for each row
 
 A number is its code's, times the scale, in float32; the name says inverse, because the weight was divided by the scale
 when it was written. Stacks of such matrices have an axis more in both. The blocks are those of the config
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces, whole
+from proto_schema.external.payload import Payload, whole
 from proto_schema.onnx import TensorProto
-from proto_schema.quantization.codes.coded import Floats
+from proto_schema.quantization.codes.coded import CodedFloats, Codes, Floats
 from proto_schema.quantization.codes.elements import FLOATS, singles
 from proto_schema.quantization.codes.floats import values_of
 from proto_schema.tensors.dtypes import element_count, type_name
@@ -72,53 +72,40 @@ def _block(weight: Stored, scales: Stored, grid: tuple[int, int], config: Mappin
     return max(sizes[0] // grid[0], 1), max(sizes[1] // grid[1], 1)
 
 
-class Scaled(Payload):
-    """The numbers of such a weight as float32, made some rows at a time."""
+class Scaled(CodedFloats):
+    """The numbers of such a weight as float32, made some rows at a time; matrices of a stack lie behind each other."""
 
     def __init__(self, weight: Stored, scales: Stored, grid: tuple[int, int], block: tuple[int, int]) -> None:
+        self._matrix = (1, *weight.shape)[-2:]
+        count = element_count(weight.shape)
+        super().__init__(count // max(self._matrix[1], 1), self._matrix[1], weight.dtype, block[1])
         self._weight, self._scale = weight, scales
         self._grid, self._block = grid, block
-        self._matrix = (1, *weight.shape)[-2:]
-
-    @property
-    def nbytes(self) -> int:
-        return self._weight.payload.nbytes * 4
 
     @property
     def sources(self) -> tuple[Payload, ...]:
-        """What the numbers are made of."""
         return (self._weight.payload, self._scale.payload)
 
     @property
     def identity(self) -> object:
-        found = tuple(source.identity for source in self.sources)
-        return None if None in found else (type(self), found, self._weight.dtype, self._grid, self._block)
+        found = super().identity
+        return None if found is None else (found, self._grid, self._block)
 
-    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        rows, columns = self._matrix
-        if not self.nbytes:
-            return
-        scales, first = self._scales(), 0
-        step = max(_STEP // columns, 1) * columns
-        for part in whole(self._weight.payload, step, columns):
-            values = values_of(np.frombuffer(part, np.uint8), self._weight.dtype).reshape(-1, columns)
-            places = np.arange(first, first + len(values))
-            first += len(values)
-            at = (places // rows) * self._grid[0] + places % rows // self._block[0]
-            wide = scales[at % len(scales)]
-            with np.errstate(invalid="ignore", over="ignore"):  # scales of any bits, as hostile files have them
-                if self._grid[1] == 1:
-                    values = values * wide
-                else:
-                    values = values * np.repeat(wide, self._block[1], axis=1)[:, :columns]
-            yield from pieces(byte_view(values.astype("<f4", copy=False)), limit)
+    def codes(self) -> Iterator[Codes]:
+        if self.rows and self.length:
+            step = max(_STEP // self.length, 1) * self.length
+            for part in whole(self._weight.payload, step, self.length):
+                yield np.frombuffer(part, np.uint8).reshape(-1, self.length)
 
-    def _scales(self) -> Floats:
-        """[rows of all matrices, columns] of scales."""
-        data = self._scale.payload.tobytes()
+    def scales(self) -> Floats:
+        data, places, rows = self._scale.payload.tobytes(), np.arange(self.rows), max(self._matrix[0], 1)
         if self._scale.dtype == TensorProto.FLOAT8E8M0:
-            return values_of(np.frombuffer(data, np.uint8), self._scale.dtype).reshape(-1, self._grid[1])
-        return singles(memoryview(data), self._scale.dtype).reshape(-1, self._grid[1])
+            found = values_of(np.frombuffer(data, np.uint8), self._scale.dtype).reshape(-1, self._grid[1])
+        else:
+            found = singles(memoryview(data), self._scale.dtype).reshape(-1, self._grid[1])
+        at = (places // rows) * self._grid[0] + places % rows // self._block[0]
+        made: Floats = found[at % len(found)]
+        return made
 
 
 def _error(item: Stored, reason: str) -> WeightsError:

@@ -12,14 +12,14 @@ from typing import Any
 
 from proto_schema.external.addresses import exists, is_address, joined, parent
 from proto_schema.onnx import TensorProto
-from purexport.weights import float8
+from purexport.weights import compressed, float8
 from purexport.weights.bitsandbytes import Blocks4, rows_of
 from purexport.weights.gptq_awq import words_of
 from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored
 
 _NF4, _FP4 = ".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4"
-_MARKS = (".qweight", ".SCB", _NF4, _FP4, float8.BLOCKS, float8.WHOLE)
+_MARKS = (".qweight", ".SCB", _NF4, _FP4, float8.BLOCKS, float8.WHOLE, compressed.PACKED)
 _CONFIGS = (("config.json", "quantization_config"), ("quantize_config.json", ""), ("quant_config.json", ""))
 _LONGEST_CONFIG = 1 << 20  # bytes
 
@@ -77,7 +77,14 @@ def _group(found: Mapping[str, Stored], name: str, config: Mapping[str, Any]) ->
         prefix = name.removesuffix("SCB")
         if prefix + "weight" in found and found[prefix + "weight"].dtype == TensorProto.INT8:
             return rows_of(found, prefix), [name, prefix + "weight", prefix + "weight_format"]
+    if name.endswith((compressed.PACKED, compressed.SCALE)):
+        prefix = name[: name.rindex(".") + 1]
+        weight = compressed.compressed(found, prefix, config)
+        if weight is not None:
+            return weight, compressed.parts_of(prefix)
     if name.endswith((float8.BLOCKS, float8.WHOLE)):
         weight = float8.scaled(found, name, config)
-        return None if weight is None else (weight, [name, weight.name])
+        if weight is not None:
+            prefix = weight.name[: weight.name.rfind(".") + 1]
+            return weight, [name, weight.name, *(prefix + part for part in compressed.INPUTS)]
     return None

@@ -19,6 +19,7 @@ from proto_schema.derived.joined import JoinedPayload
 from proto_schema.derived.transposed import TransposedPayload
 from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.onnx import TensorProto
+from proto_schema.quantization.codes.floats import values_of
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -87,6 +88,61 @@ class CodedPayload(Payload):
                 yield from pieces(byte_view(values.astype("<f4", copy=False)), limit)
 
 
+class CodedFloats(Payload):
+    """The float32 elements of a matrix [rows, length] of small floats: their numbers times scales.
+
+    `code` is the type of the floats. `block` neighbours of a row share a scale; the last block may be shorter.
+    """
+
+    def __init__(self, rows: int, length: int, code: int, block: int) -> None:
+        self.rows = rows
+        self.length = length
+        self.code = code
+        self.block = block
+
+    @property
+    def blocks(self) -> int:
+        """The number of scales of a row."""
+        return -(-self.length // self.block)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.length * 4
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[Payload, ...]:
+        """What codes and scales are read from."""
+
+    @property
+    def identity(self) -> object:
+        found = tuple(source.identity for source in self.sources)
+        return None if None in found else (type(self), found, self.code, self.block)
+
+    @abstractmethod
+    def scales(self) -> Floats:
+        """[rows, blocks]."""
+
+    @abstractmethod
+    def codes(self) -> Iterator[Codes]:
+        """Some rows at a time, all in order: [some, length]."""
+
+    def scale_codes(self) -> tuple[int, Codes, float] | None:
+        """Where scales are small floats: their type, their codes [rows, blocks], and what all are multiplied with."""
+        return None
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        scales, first = self.scales(), 0
+        for codes in self.codes():
+            wide = scales[first : first + len(codes)]
+            first += len(codes)
+            with np.errstate(invalid="ignore", over="ignore"):  # scales of any bits, as hostile files have them
+                if wide.shape[1] > 1:
+                    wide = np.repeat(wide, self.block, axis=1)[:, : self.length]
+                values = values_of(codes, self.code) * wide
+            yield from pieces(byte_view(values.astype("<f4", copy=False)), limit)
+
+
 class JoinedCodes(CodedPayload):
     """The rows of several such matrices behind each other; they are alike in everything but the number of rows."""
 
@@ -110,11 +166,36 @@ class JoinedCodes(CodedPayload):
             yield from part.codes()
 
 
-def codes_of(payload: Payload) -> tuple[CodedPayload, bool] | None:
+class JoinedFloats(CodedFloats):
+    """The rows of several matrices of small floats behind each other, whose scales are floats."""
+
+    def __init__(self, parts: Sequence[CodedFloats]) -> None:
+        first = parts[0]
+        super().__init__(sum(part.rows for part in parts), first.length, first.code, first.block)
+        self.parts = tuple(parts)
+
+    @property
+    def sources(self) -> tuple[Payload, ...]:
+        return self.parts
+
+    def scales(self) -> Floats:
+        return np.concatenate([part.scales() for part in self.parts])
+
+    def codes(self) -> Iterator[Codes]:
+        for part in self.parts:
+            yield from part.codes()
+
+
+Coded: TypeAlias = "CodedPayload | CodedFloats"
+
+
+def codes_of(payload: Payload) -> tuple[Coded, bool] | None:
     """(the codes that a payload of floats stands for, whether it has them transposed); None where it has none.
 
     A cast that would round the scales hides them, and so do groups of elements that are no neighbours.
     """
+    if isinstance(payload, CodedFloats):
+        return payload, False
     if isinstance(payload, CodedPayload):
         return None if payload.groups() is not None else (payload, False)
     if isinstance(payload, CastPayload):
@@ -134,12 +215,21 @@ def _keeps_scales(cast: CastPayload) -> bool:
     found = codes_of(cast.source)
     if found is None:
         return False
+    if isinstance(found[0], CodedFloats) and found[0].scale_codes() is not None:
+        return True  # the file multiplies them in float32
     scales = found[0].scales()
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.array_equal(scales.astype(np.float16).astype(np.float32), scales))
 
 
-def _joined(parts: Sequence[tuple[CodedPayload, bool] | None]) -> tuple[CodedPayload, bool] | None:
+def _joined(parts: Sequence[tuple[Coded, bool] | None]) -> tuple[Coded, bool] | None:
     known = [part[0] for part in parts if part is not None and not part[1]]
-    kinds = {(part.length, part.bits, part.block) for part in known}
-    return (JoinedCodes(known), False) if len(known) == len(parts) and len(kinds) == 1 else None
+    if len(known) < len(parts):
+        return None
+    integers = [part for part in known if isinstance(part, CodedPayload)]
+    floats = [part for part in known if isinstance(part, CodedFloats) and part.scale_codes() is None]
+    if len(integers) == len(parts) and len({(part.length, part.bits, part.block) for part in integers}) == 1:
+        return JoinedCodes(integers), False
+    if len(floats) == len(parts) and len({(part.length, part.code, part.block) for part in floats}) == 1:
+        return JoinedFloats(floats), False
+    return None
