@@ -113,7 +113,8 @@ def by_definition(weight: Array, moments: Array, bits: int) -> Array:
     return meant
 
 
-def test_errors_are_made_up_for_as_the_paper_says() -> None:
+def test_errors_are_made_up_for_as_the_paper_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compensated, "_STEP", 16)  # several steps
     found = np.concatenate([feed["x"] for feed in SAMPLES])
     weight, moments = weights(K, 8), found.T @ found
     rules = integers.Rules(integers.Grid(8, True), "even", False, lambda scales: scales)
@@ -216,6 +217,14 @@ def test_an_input_that_no_sample_shows() -> None:
     assert seen.of("x").count == 256
     with pytest.raises(ValueError, match="no sample shows its input 'y' as float32 or float16"):
         seen.of("y")  # its last axis has another size
+
+
+def test_rows_that_are_kept_are_spread_over_all() -> None:
+    seen = inputs.Seen(None, np.zeros(1, np.float32), [])
+    for first in range(0, 3000, 100):
+        seen.add(np.arange(first, first + 100, dtype=np.float32)[:, None])
+    kept = [float(row[0]) for row in seen.rows]
+    assert kept == [16.0 * place for place in range(188)] and seen.magnitudes[0] == sum(range(3000))
 
 
 def test_from_the_command_line(

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import proto_schema as ps
 import purexport
 from proto_schema.quantization import measured
 from proto_schema.reference import ReferenceEvaluator
-from purexport.weights import WeightsError, compressed, open_weights
+from purexport.weights import WeightsError, compressed, open_weights, transposed
 from tests.weights import made
 
 Array = np.ndarray[Any, Any]
@@ -119,6 +119,18 @@ def floats8(*shape: int, modelopt: bool = False) -> Any:
 
 ORDER = torch.from_numpy(np.random.default_rng(3).permutation(np.arange(LENGTH) // 32).astype(np.int32))
 
+
+class Across(nn.Module):
+    """A product with a weight of [in, out]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(LENGTH, ROWS))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
 # what, the tensors with their numbers and config, and the scheme that keeps the codes with the opset it needs
 KEPT: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "4 bits in words": (lambda: in_words(4, 3), {"type": "int4"}),
@@ -159,17 +171,18 @@ def test_codes_are_kept(name: str, tmp_path: Path) -> None:
     make, scheme = KEPT[name]
     tensors, wanted, config = make()
     folder(tmp_path, tensors, quant_method="modelopt" if "ModelOpt" in name else "compressed-tensors", **config)
-    with torch.device("meta"):
-        model = nn.Linear(LENGTH, ROWS, bias=False)
-    weights = purexport.Checkpoint(tmp_path, rename={"p.": ""})
+    stored = open_weights(tmp_path)["p.weight"]
     unit = np.eye(LENGTH, dtype=np.float32)
-    for given in (unit, unit[None]):
+    for across, given in ((False, unit), (True, unit[None])):
+        with torch.device("meta"):
+            model = Across() if across else nn.Linear(LENGTH, ROWS, bias=False)
+        weights = purexport.Checkpoint({"weight": transposed(stored, (1, 0)) if across else stored})
         program = purexport.export(model, (torch.from_numpy(given),), weights=weights, quantize=scheme)
         kinds = {node.op_type for node in program.model_proto.graph.node}
         assert kinds & ({"MatMulNBits"} if "target" in scheme else {"DequantizeLinear"})
         found: Any = ReferenceEvaluator(program.model_proto).run(None, {program.model_proto.graph.input[0].name: given})
         assert np.array_equal(found[0].reshape(LENGTH, ROWS).T, wanted.numpy())
-    if scheme["type"] != "nvfp4":  # ONNX Runtime has no kernel of floats of 4 bits
+    if scheme["type"] != "nvfp4":  # ONNX Runtime's CPU has no kernel of floats of 4 bits
         options = ort.SessionOptions()  # fused with the product, a DequantizeLinear rounds in another order
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = ort.InferenceSession(ps.dumps(program.model_proto), options, providers=["CPUExecutionProvider"])
@@ -257,13 +270,13 @@ def test_what_only_looks_so_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 8])
 def test_the_words_of_the_library(bits: int) -> None:
     """The packer here writes what the library writes."""
-    sys.path.append(os.environ["COMPRESSED_TENSORS"])
-    try:
-        from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
-    finally:
-        sys.path.pop()
+    path = Path(os.environ["COMPRESSED_TENSORS"], "compressed_tensors/compressors/pack_quantized/helpers.py")
+    spec = importlib.util.spec_from_file_location("helpers_of_compressed_tensors", path)  # of which it needs this file
+    assert spec is not None and spec.loader is not None
+    library = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(library)
     middle = 1 << bits - 1
     codes = drawn(-middle, middle, 40, 90)
     for given, dim in ((codes, 1), (codes.T, 0)):
         words = packed_words(codes + middle, bits)
-        assert torch.equal(pack_to_int32(given.to(torch.int8), bits, packed_dim=dim), words if dim else words.T)
+        assert torch.equal(library.pack_to_int32(given.to(torch.int8), bits, packed_dim=dim), words if dim else words.T)
