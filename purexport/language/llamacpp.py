@@ -1,9 +1,8 @@
 """Tensors of llama.cpp's files under the names, and in the order, of transformers' models.
 
-llama.cpp writes rotary pairs of `llama` beside each other: of each head's rows [2, half] it makes [half, 2]. That is
-undone here, a head at a time; codes of blocks stay codes. Other architectures have their rows as transformers has them.
-An architecture is known where all of this is: its names, its order, and that no tensor has other numbers (some norms
-are stored plus one).
+llama.cpp writes rotary pairs of some architectures beside each other: of each head's rows [2, half] it makes [half, 2].
+That is undone here, a head at a time; codes of blocks stay codes. An architecture is known where all of this is: its
+names, its order, and which numbers differ (some norms are stored plus one).
 """
 
 from __future__ import annotations
@@ -16,32 +15,16 @@ from typing import Any
 import numpy as np
 
 from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces, whole
+from proto_schema.onnx import TensorProto
 from proto_schema.quantization.codes.coded import CodedPayload, Codes, Floats
-from proto_schema.tensors.dtypes import DTYPES
+from proto_schema.tensors.dtypes import DTYPES, type_name
 from purexport.errors import ExportError
+from purexport.language.llamacpp_names import ARCHITECTURES, Architecture
+from purexport.weights.convert import transposed
 from purexport.weights.gguffile import architecture
 from purexport.weights.stored import Stored, shown
 
-_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_COMPUTED = ("rope_freqs.weight",)  # what the config says, too
-_IN_TURNS = "llama"  # the architecture whose rotary pairs are beside each other
-MODELS = {"llama": ("llama", "mistral"), "qwen2": ("qwen2",), "qwen3": ("qwen3",)}
-"""The architectures that are known, and the `model_type` of the configs that go with them."""
+_COMPUTED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")  # what the config says, too
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 
 
@@ -53,8 +36,9 @@ def of_llama_cpp(config: Any, path: Path, found: Mapping[str, Stored]) -> dict[s
     if not any(name.startswith(("blk.", "token_embd.")) for name in found):
         return dict(found)
     kind = architecture(path)
-    if config.model_type not in MODELS.get(kind, ()):
-        known = ", ".join(f"{name} (model_type {' or '.join(types)})" for name, types in MODELS.items())
+    row = ARCHITECTURES.get(kind)
+    if row is None or config.model_type not in row.models:
+        known = ", ".join(f"{name} (model_type {' or '.join(one.models)})" for name, one in ARCHITECTURES.items())
         raise _error(
             path,
             f"is of the architecture {shown(kind)}, and config.json has model_type {shown(config.model_type)}; known "
@@ -62,19 +46,31 @@ def of_llama_cpp(config: Any, path: Path, found: Mapping[str, Stored]) -> dict[s
         )
     made = {}
     for name, stored in found.items():
-        match = _NAME.fullmatch(name)
-        new = _NAMES.get(match[2]) if match is not None else None
         if name in _COMPUTED:
             continue
-        if match is None or new is None or (match[1] is None) != (match[2] in ("token_embd", "output_norm", "output")):
+        match = _NAME.fullmatch(name)
+        new = None if match is None else (row.top if match[1] is None else row.layer).get(match[2])
+        if match is None or new is None:
             raise _error(path, f"has the tensor {shown(name)}, whose place in the model is not known")
-        if kind == _IN_TURNS and match[2] in ("attn_q", "attn_k"):
-            heads = config.num_attention_heads if match[2] == "attn_q" else config.num_key_value_heads
-            made[f"model.layers.{match[1]}.{new}.{match[3]}"] = _in_halves(path, stored, heads)
-            continue
-        layer = "" if match[1] is None else f"model.layers.{match[1]}."
-        made[f"{layer}{new}.{match[3]}"] = stored
+        layer = "" if match[1] is None else f"{row.layers}.{match[1]}."
+        made[f"{layer}{new}.{match[3]}"] = _as_in_model(path, stored, row, config, match)
     return made
+
+
+def _as_in_model(path: Path, stored: Stored, row: Architecture, config: Any, match: re.Match[str]) -> Stored:
+    """A tensor in the order and with the numbers of the model."""
+    name, is_weight = match[2], match[3] == "weight"
+    if row.in_turns and name in ("attn_q", "attn_k"):
+        kinds = ("num_attention_heads",) if name == "attn_q" else ("num_key_value_heads", "num_attention_heads")
+        heads = next(number for kind in kinds if (number := getattr(config, kind, None)) is not None)
+        return _in_halves(path, stored, heads)
+    if row.one_more and name.endswith("norm") and is_weight:
+        if stored.dtype != TensorProto.FLOAT:
+            raise _error(path, f"has the norm {shown(stored.name)} as {type_name(stored.dtype)}, which is FLOAT there")
+        return Stored(stored.name, stored.dtype, stored.shape, _OneLess(stored.payload), stored.origin)
+    if row.transposed and match[1] is not None and len(stored.shape) == 2:
+        return transposed(stored, (1, 0))
+    return stored
 
 
 def _in_halves(path: Path, stored: Stored, heads: int) -> Stored:
@@ -111,6 +107,27 @@ class _InHalves(Payload):
         for part in whole(self.source, max(CHUNK // max(head, 1), 1) * head, head) if head else ():
             rows = np.frombuffer(part, np.uint8).reshape(-1, self.rows // 2, 2, self.row)
             yield from pieces(byte_view(np.ascontiguousarray(rows.swapaxes(1, 2))), limit)
+
+
+class _OneLess(Payload):
+    """Elements of float32, each less one."""
+
+    def __init__(self, source: Payload) -> None:
+        self.source = source
+
+    @property
+    def nbytes(self) -> int:
+        return self.source.nbytes
+
+    @property
+    def identity(self) -> object:
+        source = self.source.identity
+        return None if source is None else (type(self), source)
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        for part in whole(self.source, CHUNK, 4):
+            values: Floats = np.frombuffer(part, "<f4") - np.float32(1)
+            yield from pieces(byte_view(values), limit)
 
 
 class _CodesInHalves(CodedPayload):

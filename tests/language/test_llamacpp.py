@@ -20,28 +20,40 @@ from tests.language.test_language_model import made
 gguf: Any = pytest.importorskip("gguf", reason="files of llama.cpp are made by its package gguf")
 
 
-def written(model: Any, path: Path, architecture: str, kind: str = "F32", skip: str = "", more: str = "") -> Path:
+# what llama.cpp's converter does to tensors of these: rows of q and k in the order of its rotation, norms plus one
+IN_TURNS = ("llama", "arcee", "granite", "olmo", "smollm3")
+ONE_MORE = ("gemma", "gemma2", "gemma3", "nemotron")
+
+
+def written(
+    model: Any, path: Path, architecture: str, kind: str = "F32", skip: str = "", more: str = "", norms: str = "F32"
+) -> Path:
     """A folder of a model: its config, and a .gguf file, whose names come from the tables of gguf."""
     path.mkdir()
     model.config.save_pretrained(path)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], model.config.num_hidden_layers)
+    known = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(known, model.config.num_hidden_layers)
     writer = gguf.GGUFWriter(path / "m.gguf", architecture)
     writer.add_block_count(model.config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
         array, ending = tensor.numpy(), name.rpartition(".")[2]
         new = names.get_name(name, (".weight", ".bias"))
+        if skip and skip in (new, name):
+            continue
         assert new is not None and new.endswith(ending)
-        if architecture == "llama" and (".q_proj" in name or ".k_proj" in name):
+        if architecture in ONE_MORE and name.endswith("norm.weight"):
+            array = array + np.float32(1)
+        if architecture == "gpt2" and name.startswith("transformer.h.") and array.ndim == 2:
+            array = array.T
+        if architecture in IN_TURNS and (".q_proj" in name or ".k_proj" in name):
             heads = model.config.num_attention_heads if ".q_proj" in name else model.config.num_key_value_heads
             half = array.shape[0] // heads // 2
             array = array.reshape(heads, 2, half, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-        if new == skip:
-            continue
         if kind != "F32" and array.ndim == 2 and ending == "weight":
             code = gguf.GGMLQuantizationType[kind]
             writer.add_tensor(new, gguf.quants.quantize(array, code), raw_dtype=code)
         else:
-            writer.add_tensor(new, np.ascontiguousarray(array))
+            writer.add_tensor(new, np.ascontiguousarray(array, np.float32 if norms == "F32" else np.float16))
     if more:
         writer.add_tensor(more, np.ones(8, np.float32))
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
@@ -56,14 +68,46 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("MistralForCausalLM", {}, "llama"),
     ("Qwen2ForCausalLM", {}, "qwen2"),
     ("Qwen3ForCausalLM", {}, "qwen3"),
+    ("Gemma2ForCausalLM", {}, "gemma2"),
+    ("GPT2LMHeadModel", {}, "gpt2"),
+]
+MORE = [
+    ("ArceeForCausalLM", {}, "arcee"),
+    ("CohereForCausalLM", {"use_qk_norm": True}, "command-r"),
+    ("Cohere2ForCausalLM", {}, "cohere2"),
+    ("Ernie4_5ForCausalLM", {}, "ernie4_5"),
+    ("Exaone4ForCausalLM", {}, "exaone4"),
+    ("GemmaForCausalLM", {}, "gemma"),
+    ("Gemma3ForCausalLM", {}, "gemma3"),
+    ("Glm4ForCausalLM", {}, "glm4"),
+    ("GPTBigCodeForCausalLM", {}, "starcoder"),
+    ("GraniteForCausalLM", {}, "granite"),
+    ("HunYuanDenseV1ForCausalLM", {}, "hunyuan-dense"),
+    ("MptForCausalLM", {}, "mpt"),
+    ("NemotronForCausalLM", {}, "nemotron"),
+    ("OlmoForCausalLM", {}, "olmo"),
+    ("Olmo2ForCausalLM", {}, "olmo2"),
+    ("Olmo3ForCausalLM", {}, "olmo2"),
+    ("PhiForCausalLM", {}, "phi2"),
+    ("Phi3ForCausalLM", {}, "phi3"),
+    ("SeedOssForCausalLM", {}, "seed_oss"),
+    ("SmolLM3ForCausalLM", {}, "smollm3"),
+    ("StableLmForCausalLM", {}, "stablelm"),
+    ("Starcoder2ForCausalLM", {}, "starcoder2"),
 ]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "sizes", "kind"), ROWS)
+@pytest.mark.parametrize(
+    ("name", "sizes", "kind"), [*ROWS, *(pytest.param(*row, marks=pytest.mark.full) for row in MORE)]
+)
 def test_numbers(name: str, sizes: dict[str, Any], kind: str, tmp_path: Path) -> None:
     model = made(name, **sizes)
-    skip = "output.weight" if sizes.get("tie_word_embeddings") else ""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # different numbers that one can be added to
+                parameter.copy_(torch.arange(len(parameter)) % 7 / 8 + 0.25)
+    skip = "lm_head.weight" if model.config.tie_word_embeddings else ""
     place = written(model, tmp_path / "from", kind, skip=skip, more="rope_freqs.weight")
     found = folder.loaded(folder.look_into(place), torch.float32)
     ids = torch.arange(3, 12)[None]
@@ -142,6 +186,7 @@ REFUSED: list[tuple[str, str, str, dict[str, str], str]] = [
     ),
     ("a shape", "LlamaForCausalLM", "llama", {"more": "blk.7.attn_k.bias"}, ""),
     ("nothing", "LlamaForCausalLM", "llama", {"skip": "blk.1.attn_q.weight"}, "q_proj"),
+    ("a norm in halves", "GemmaForCausalLM", "gemma", {"norms": "F16", "skip": "lm_head.weight"}, "as FLOAT16, which"),
 ]
 
 
