@@ -4,6 +4,8 @@ onnx/model.onnx: decoders, and models that generate no text
 onnx/encoder_model.onnx, onnx/decoder_model_merged.onnx: encoder-decoders
 onnx/vision_encoder.onnx, onnx/embed_tokens.onnx, onnx/decoder_model_merged.onnx: pictures and text
 
+The state of a convolution (LFM2) is past_conv.N and present_conv.N.
+
 Its decoder of an encoder-decoder gets the encoder's result at every step, and a cache that is empty at the first one.
 So the graph computes keys and values of cross attention for what the cache lacks: for all of it, or for nothing.
 The model is captured once; files in other types are made of the same graphs (`VARIANTS`).
@@ -30,7 +32,9 @@ from purexport.language.exported import LanguageModelReport
 from purexport.language.folder import refuse_others, removed_on_failure, write_files
 from purexport.language.parts import BATCH, SIZES, GraphPart, Port, layers_of
 from purexport.language.several import programs_of
-from purexport.language.state import slots_of
+from purexport.language.state import CacheSlot, slots_of, takes_any_length
+from purexport.language.state import check as check_states
+from purexport.language.state import parts_of as state_parts_of
 from purexport.language.step import Decoder, decoder_of
 from purexport.options import Options
 from purexport.progress import FOLDER_STAGES, Progress
@@ -47,6 +51,8 @@ MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model_merged"
 VISION, EMBEDDING = "vision_encoder", "embed_tokens"
 _PAST, _NEW, _ENCODED = "past_sequence_length", "sequence_length", "past_encoder_sequence_length"
 _GIVEN = ("inputs_embeds", "attention_mask", "position_ids")  # what its loop has for a decoder of pictures, but a cache
+_MARK = 1.0  # of a picture's token
+_KINDS = "token_type_ids"  # whether a token is a picture's
 _CONFIG, _KEY = "config.json", "transformers.js_config"
 
 
@@ -82,14 +88,54 @@ class EncodeOnly(encoder_decoder.Encode):
 class EmbedTokens(nn.Module):
     """Tokens to embeddings."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, marked: bool) -> None:
         super().__init__()
         self.model = model
+        self._marked = marked
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """[batch, tokens, hidden size]"""
+        """[batch, tokens, hidden size], and one element more where these are marked as no picture's."""
         found: Tensor = self.model.get_input_embeddings()(input_ids)
+        return _marked(found, 0.0) if self._marked else found
+
+
+class MarkedSee(nn.Module):
+    """Pictures to features that are marked as a picture's."""
+
+    def __init__(self, see: Any) -> None:
+        super().__init__()
+        self.model = see.model  # whose names the checkpoint has
+        self._see = (see,)
+        self.fixed = see.fixed
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        """[places in the text, hidden size + 1]"""
+        return _marked(self._see[0](*tensors), _MARK)
+
+
+class MarkedStep(nn.Module):
+    """One step of a decoder that is told which tokens are a picture's, by the last element of each embedding.
+
+    The loop of transformers.js hands on nothing beside the embeddings, and puts the features among them as they are.
+    """
+
+    def __init__(self, step: Any, place: int) -> None:
+        """`place` is that of the kinds of tokens among the inputs of `step`."""
+        super().__init__()
+        self.model = step.model  # whose names the checkpoint has
+        self._step = (step,)
+        self._place = place
+
+    def forward(self, embedded: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """The logits, and the cache after these tokens."""
+        kinds = (embedded[..., -1] > _MARK / 2).long()
+        before = self._place - 1
+        found: tuple[Tensor, ...] = self._step[0](embedded[..., :-1], *rest[:before], kinds, *rest[before:])
         return found
+
+
+def _marked(rows: Tensor, mark: float) -> Tensor:
+    return torch.cat([rows, torch.full_like(rows[..., :1], mark)], -1)
 
 
 @dataclass(frozen=True)
@@ -106,12 +152,9 @@ def graphs_of(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGraphs:
         return _of_encoder_decoder(model, inputs)
     if vision.has_pictures(model):
         return _of_pictures(model, inputs)
-    if slots_of(model):
-        raise ExportError(
-            f"{type(model).__name__} keeps states beside keys and values, and takes tokens one by one, which "
-            "transformers.js does not do; write it for target='onnx'",
-            code="not-a-decoder",
-        )
+    slots = slots_of(model)
+    if slots:
+        return _of_states(model, slots)
     decoder = decoder_of(model)
     sizes = {-1: BATCH, -2: _PAST}
     inputs_of = dict(zip(decoder.input_names, decoder.example(), strict=True))
@@ -134,6 +177,36 @@ def graphs_of(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGraphs:
         return check_steps(compared, lambda feed: list(runs[part.file](feed).values()))
 
     return BrowserGraphs([part], compare)
+
+
+def _of_states(model: Any, slots: Sequence[CacheSlot]) -> BrowserGraphs:
+    if any(slot.attribute == "recurrent_states" or slot.place for slot in slots) or not takes_any_length(model, slots):
+        raise ExportError(
+            f"{type(model).__name__} keeps states beside keys and values, and takes tokens one by one, which "
+            "transformers.js does not do; write it for target='onnx'",
+            code="not-a-decoder",
+        )
+    (part,) = state_parts_of(model, slots)
+    ports = [replace(port, name=_of_convolution(port.name, "past_key_values", "past")) for port in part.inputs]
+    outputs = [_of_convolution(name, "present", "present") for name in part.output_names]
+    mine = replace(part, file=f"{MODEL}.onnx", inputs=ports, output_names=outputs)
+    back = dict(zip(outputs, part.output_names, strict=True))
+
+    def compare(loaded: Any, runs: Mapping[str, Written]) -> float:
+        def called(feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            given = {_of_convolution(name, "past_key_values", "past"): item for name, item in feed.items()}
+            return {back[name]: item for name, item in runs[mine.file](given).items()}
+
+        files: Any = {part.file: _as_file(called, runs[mine.file])}
+        return check_states(loaded, [part], files)
+
+    return BrowserGraphs([mine], compare)
+
+
+def _of_convolution(name: str, before: str, after: str) -> str:
+    """The name that transformers.js has for the state of a convolution; other names as they are."""
+    layer = name.removesuffix(".conv_state")
+    return name if layer == name else layer.replace(f"{before}.", f"{after}_conv.")
 
 
 def _of_encoder_decoder(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGraphs:
@@ -205,18 +278,25 @@ def _as_file(function: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], file
 
 def _of_pictures(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGraphs:
     seen, embedding, decoder = vision.parts_of(model, False, inputs)
-    more = [port.name for port in decoder.inputs if port.name not in _GIVEN and not port.name.startswith("past_")]
+    names = decoder.input_names
+    more = [name for name in names if name not in (*_GIVEN, _KINDS) and not name.startswith("past_")]
     if more:
         raise ExportError(
             f"the decoder of {type(model).__name__} takes {', '.join(more)}, which transformers.js does not give it; "
             "write it for target='onnx'",
             code="not-a-decoder",
         )
-    ids = embedding.inputs[0]
+    ids, marked, step, given = embedding.inputs[0], _KINDS in names, decoder, decoder.inputs
+    if marked:
+        embeds, *rest = decoder.inputs
+        wide = replace(embeds, shape=(*embeds.shape[:2], int(embeds.shape[2]) + 1))
+        given = [wide, *(port for port in rest if port.name != _KINDS)]
+        seen = replace(seen, module=MarkedSee(seen.module).eval())
+        step = replace(decoder, module=MarkedStep(decoder.module, names.index(_KINDS)).eval(), inputs=given)
     parts = [
         replace(seen, file=f"{VISION}.onnx"),
-        GraphPart(f"{EMBEDDING}.onnx", EmbedTokens(model).eval(), [ids], ["inputs_embeds"], embedding.sizes),
-        replace(decoder, file=f"{DECODER}.onnx"),
+        GraphPart(f"{EMBEDDING}.onnx", EmbedTokens(model, marked).eval(), [ids], ["inputs_embeds"], embedding.sizes),
+        replace(step, file=f"{DECODER}.onnx"),
     ]
     token = vision.token_of(model)
 
@@ -229,7 +309,11 @@ def _of_pictures(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGrap
                 found[feed["input_ids"] == token] = feed["image_features"]
             return {"inputs_embeds": found}
 
-        calls: Any = {vision.VISION: pictures, vision.EMBEDDING: _as_file(embedded, tokens), vision.DECODER: last}
+        def told(feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return dict(last({port.name: feed[port.name] for port in given}))
+
+        calls: Any = {vision.VISION: pictures, vision.EMBEDDING: _as_file(embedded, tokens)}
+        calls[vision.DECODER] = _as_file(told, last)
         return vision.check(loaded, [seen, embedding, decoder], calls)
 
     return BrowserGraphs(parts, compare)

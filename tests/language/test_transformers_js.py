@@ -62,13 +62,28 @@ FILES: dict[str, dict[str, tuple[list[str], list[str]]]] = {
         "embed_tokens": (["input_ids"], ["inputs_embeds"]),
         "decoder_model_merged": (["inputs_embeds", "attention_mask", "position_ids", *STEP[1]], STEP[0]),
     },
+    "Gemma3ForConditionalGeneration": {
+        "vision_encoder": (["pixel_values"], ["image_features"]),
+        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
+        "decoder_model_merged": (["inputs_embeds", "attention_mask", "position_ids", *STEP[1]], STEP[0]),
+    },
+    "Lfm2ForCausalLM": {
+        "model": (
+            [*TEXT, "position_ids", "past_conv.0", *STEP[1][2:]],
+            ["logits", "present_conv.0", *STEP[0][3:]],
+        )
+    },
 }
 
 
 def made(name: str) -> Any:
     if name in test_several.SIZES:
         return test_several.made(name)
-    return of_pictures(name) if name.startswith("Llava") else test_language_model.made(name)
+    if name == "Lfm2ForCausalLM":
+        sizes = {**test_several.WORDS, "layer_types": ["conv", "full_attention"]}
+        torch.manual_seed(0)
+        return test_several._random(transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**sizes)))
+    return of_pictures(name) if name.endswith("ForConditionalGeneration") else test_language_model.made(name)
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("Whisper")])
@@ -78,7 +93,9 @@ def test_graphs(name: str) -> None:
     found = {part.file: (part.input_names, list(part.output_names)) for part in parts}
     assert found == {f"{stem}.onnx": ports for stem, ports in FILES[name].items()}
     past = [port for part in parts for port in part.inputs if port.name.startswith("past_")]
-    assert past and all(port.shape[0] == "batch_size" and isinstance(port.shape[2], str) for port in past)
+    assert past and all(
+        port.shape[0] == "batch_size" and (isinstance(port.shape[2], str) or "conv" in port.name) for port in past
+    )
 
 
 @pytest.mark.full
@@ -100,7 +117,9 @@ def test_files(name: str, tmp_path: Path) -> None:
             assert [item.name for item in graph.input] == inputs and [item.name for item in graph.output] == outputs
             for item in graph.input:
                 shape = item.type.tensor_type.shape.dim
-                if (item.name or "").startswith("past_"):
+                if (item.name or "").startswith("past_conv"):
+                    assert shape[0].dim_param == "batch_size" and shape[1].dim_value and shape[2].dim_value
+                elif (item.name or "").startswith("past_"):
                     assert shape[0].dim_param == "batch_size" and shape[1].dim_value and shape[3].dim_value
                     assert shape[2].dim_param  # an unknown name is a length of 0
     config = json.loads((tmp_path / "config.json").read_text())
@@ -144,10 +163,6 @@ def _state() -> Any:
 LLAMA: Callable[[], Any] = lambda: test_language_model.made("LlamaForCausalLM")  # noqa: E731
 REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any], type[Exception], str]] = [
     ("states", _state, {}, ExportError, "MambaForCausalLM keeps states beside keys and values, and takes tokens one"),
-    (
-        *("kinds of tokens", lambda: of_pictures("Gemma3ForConditionalGeneration"), {}, ExportError),
-        "takes token_type_ids, which transformers.js does not give it",
-    ),
     ("types", LLAMA, {"variants": "fp8"}, ValueError, "variants: 'fp8' is not one of fp32, fp16, q8, q4, q4f16"),
     ("no type", LLAMA, {"variants": []}, ValueError, "variants names no type"),
     ("bits", LLAMA, {"quantize": "int4"}, ValueError, "takes no quantize=; leave it away; its files in fewer bits"),
