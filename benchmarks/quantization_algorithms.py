@@ -12,6 +12,7 @@ process of its own, whose peak memory over that of the import is counted, with t
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import resource
 import sys
@@ -43,7 +44,7 @@ def inputs(width: int, count: int, seed: int) -> np.ndarray[Any, Any]:
 def network(*widths: int) -> ps.ModelProto:
     """Products with Gelu between them."""
     random, nodes, tensors, value = np.random.default_rng(0), [], [], "x"
-    for place, (rows, columns) in enumerate(zip(widths, widths[1:], strict=False)):
+    for place, (rows, columns) in enumerate(itertools.pairwise(widths)):
         weight = (random.standard_t(4, (rows, columns)) / rows**0.5).astype(np.float32)
         tensors.append(ps.numpy_helper.from_array(weight, f"w{place}"))
         nodes.append(helper.make_node("MatMul", [value, f"w{place}"], [f"p{place}"]))

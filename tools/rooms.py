@@ -143,7 +143,7 @@ ROOMS = {
     ),
     "quantization": _room(
         "proto_schema/quantization/* proto_schema/quantization/codes/*",
-        "proto_schema/{quantization,quantization_homes,experts} quantized_export",
+        "proto_schema/{quantization,quantization_algorithms,quantization_homes,experts} quantized_export",
     ),
     "precision": _room("proto_schema/precision/*", "proto_schema/precision", "proto_schema/bundled"),
     "sensitivity": _room("proto_schema/sensitivity/*", "proto_schema/sensitivity"),
@@ -237,7 +237,7 @@ ROOMS = {
     ),
     "weights": _room(
         "purexport/weights/*",
-        "weights/{index,npy,onnxfile,stamps,source,safetensors,convert,torchzip,torchdcp,torchlegacy,refused,float8,packed,hostile}",
+        "weights/{index,npy,onnxfile,stamps,source,safetensors,convert,torchzip,torchdcp,torchlegacy,refused,float8,packed,compressed,hostile}",
         "weights/export",
     ),
     "weights.gguf": _room("purexport/weights/gguf/*", "weights/gguf", "language/llamacpp"),

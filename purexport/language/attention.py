@@ -172,8 +172,8 @@ def _pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, i
         candidates[own.WINDOW, width] = (columns <= rows) & (columns > rows - width)
     try:
         seen = torch.as_tensor(function(zero, zero, rows, columns)).expand(len(places), len(places))
+        return next(
+            (name for name, wanted in candidates.items() if torch.equal(seen, wanted.expand_as(seen))), (own.OTHER, 0)
+        )
     except (IndexError, TypeError, ValueError, RuntimeError):  # it looks into tensors of the model
         return own.OTHER, 0
-    return next(
-        (name for name, wanted in candidates.items() if torch.equal(seen, wanted.expand_as(seen))), (own.OTHER, 0)
-    )
