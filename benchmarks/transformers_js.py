@@ -63,10 +63,15 @@ def cases() -> list[tuple[str, Any, dict[str, torch.Tensor], bool]]:
         return test_several._random(kind(config))
 
     torch.manual_seed(0)
-    llava = test_several._random(
-        transformers.LlavaForConditionalGeneration(test_several._pictures("LlavaForConditionalGeneration"))
+    llava, gemma = (
+        test_several._random(getattr(transformers, name)(test_several._pictures(name)))
+        for name in ("LlavaForConditionalGeneration", "Gemma3ForConditionalGeneration")
     )
+    layers = {"layer_types": ["conv", "full_attention"]}
+    lfm2 = test_several._random(transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**test_several.WORDS, **layers)))
     seen = torch.tensor([[5, 6, *[98] * 4, 7, 8]])
+    picture = {"input_ids": seen, "attention_mask": torch.ones_like(seen), "pixel_values": _random(1, 3, 16, 16)}
+    whole = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
     text = {"input_ids": IDS, "attention_mask": LEFT}
     pixels = {"pixel_values": _random(2, 3, 32, 32)}
     after = {"input_ids": IDS, "attention_mask": LEFT.flip(1)}
@@ -81,12 +86,9 @@ def cases() -> list[tuple[str, Any, dict[str, torch.Tensor], bool]]:
             {"input_features": _random(1, 20, 60)},  # the package takes one sound at a time
             True,
         ),
-        (
-            "image-text-to-text",
-            llava,
-            {"input_ids": seen, "attention_mask": torch.ones_like(seen), "pixel_values": _random(1, 3, 16, 16)},
-            True,
-        ),
+        ("image-text-to-text", llava, picture, True),
+        ("image-text-to-text", gemma, picture, True),
+        ("text-generation", lfm2, whole, True),
         ("feature-extraction", other("BertModel"), TEXT, False),
         ("text-classification", other("BertForSequenceClassification", num_labels=5), TEXT, False),
         (
@@ -168,7 +170,8 @@ def main() -> int:
             folder = Path(place, name)
             write: Any = purexport.language_model if generates else purexport.pretrained_model
             write(model, folder, target="transformers.js", variants=types)
-            wanted = _wanted(model, inputs, generates)
+            told = {"token_type_ids": (inputs["input_ids"] == 98).long()} if name.startswith("Gemma3") else {}
+            wanted = _wanted(model, inputs | told, generates)
             rows += [(task, name, dtype, wanted, _case(folder, model, dtype, inputs, generates)) for dtype in types]
         path = Path(place, "cases.json")
         path.write_text(json.dumps([row[-1] for row in rows]))

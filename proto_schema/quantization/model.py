@@ -27,7 +27,7 @@ from proto_schema.quantization.chosen import Chosen, chosen
 from proto_schema.quantization.codes.coded import Coded, CodedFloats, CodedPayload, codes_of
 from proto_schema.quantization.codes.integers import Rounding
 from proto_schema.quantization.codes.kept import Kept, KeptFloats, KeptIntegers, fits_bits_product, needs_zeros
-from proto_schema.quantization.codes.streams import Layout, Quantized
+from proto_schema.quantization.codes.streams import Fit, Layout, Quantized
 from proto_schema.quantization.experts import (
     MICROSOFT,
     PLACES,
@@ -303,7 +303,10 @@ class Rewriting:
                 layout = Layout(_product(shape[:-1]), shape[-1], block, rounding)
             else:
                 layout = self._stack(shape, block, rounding)
-        return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype, self._fitted.fits.get(weight.name))
+        fit = self._fitted.fits.get(weight.name)
+        if scheme.algorithm == "hqq" and scheme.has_zero_points and self._as_bits(weight) and not weight.is_table:
+            fit = Fit(exact_zeros=True)
+        return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype, fit)
 
     def _stack(self, shape: Sequence[int], block: int, rounding: Rounding) -> Layout:
         """Of matrices behind each other, whose columns sum. Without blocks a column is one, where the opset has blocks.
@@ -428,8 +431,10 @@ class Rewriting:
         values = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
         values.append(self._tensor(f"{weight.name}_scale", dtype, (rows, blocks), made.scales))
         if made.zeros is not None:
-            zeros = (rows, (blocks * bits + 7) // 8)
-            values.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, zeros, made.zeros))
+            exact = isinstance(made, Quantized) and made.exact_zeros
+            zeros = (rows, blocks) if exact else (rows, (blocks * bits + 7) // 8)
+            kind = dtype if exact else TensorProto.UINT8
+            values.append(self._tensor(f"{weight.name}_zero_point", kind, zeros, made.zeros))
         attributes = {"K": layout.length, "N": rows, "bits": bits, "block_size": layout.block}
         if self.scheme.accuracy_level:
             attributes["accuracy_level"] = self.scheme.accuracy_level

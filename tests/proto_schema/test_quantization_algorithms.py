@@ -69,7 +69,8 @@ BETTER: list[tuple[dict[str, Any], Any, str, float]] = [
     ({"algorithm": "awq", "type": "int8"}, "onnx", "MatMul", 0.8),
     ({"algorithm": "k-quant", "type": "uint4"}, "onnxruntime", "MatMul", 0.97),
     ({"algorithm": "hqq", "type": "int4", "block_size": 0}, "onnx", "Gemm", 0.99),
-    ({"algorithm": "hqq", "type": "uint2"}, "onnxruntime", "MatMul", 0.93),
+    ({"algorithm": "hqq", "type": "uint2"}, "onnxruntime", "MatMul", 0.9),
+    ({"algorithm": "hqq", "type": "uint4"}, "onnxruntime", "Gemm", 0.92),
 ]
 
 

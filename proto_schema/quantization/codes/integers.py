@@ -160,12 +160,16 @@ def as_codes(integers: Floats, grid: Grid) -> Codes:
 
 @dataclass(frozen=True)
 class Rules:
-    """How ranges become scales and zero points, and numbers become codes."""
+    """How ranges become scales and zero points, and numbers become codes.
+
+    With `exact_zeros` the file has zero points as floats, so a search may choose any.
+    """
 
     grid: Grid
     rounding: Rounding
     zero_points: bool
     round_scales: Rounded
+    exact_zeros: bool = False
 
     def ranges(self, found: Extremes) -> tuple[Floats, Floats]:
         """The scale and the zero point of each block of these extremes."""

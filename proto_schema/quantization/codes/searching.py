@@ -20,7 +20,7 @@ from proto_schema.quantization.codes.integers import Codes, Extremes, Floats, Ru
 
 _STEPS = 20  # ranges that a search tries
 _SMALLEST = 0.5  # of the whole range
-_FACTORS = np.linspace(0.65, 1.1, _STEPS, dtype=np.float32)  # of the usual scale, where codes are fitted
+_FACTORS = np.linspace(0.7, 1.05, 10, dtype=np.float32)  # of the usual scale, where codes are fitted
 _POWER = 0.7
 _ROUNDS = 20
 _FIRST_WEIGHT, _GROWTH = 10.0, 1.01  # of HQQ's penalty, for errors in units of the scale
@@ -50,9 +50,7 @@ def weighted(
             scales, zeros = rules.ranges((limits[0] * factor, limits[1] * factor))
         else:
             scales = rules.round_scales(scales * factor)
-        fitted = _fitted(values, axis, best.codes(scales, zeros), (scales, zeros), rules, weights)
-        best.tried((scales, zeros))
-        best.tried(fitted)
+        best.tried(_fitted(values, axis, best.codes(scales, zeros), (scales, zeros), rules, weights))
     return best.scales, best.zeros
 
 
@@ -134,7 +132,7 @@ def _fitted(
 def _offsets(
     values: Floats, axis: int, places: Floats, before: tuple[Floats, Floats], rules: Rules, weights: Floats | None
 ) -> Floats:
-    """The zero points of the line through values and codes with the least squares, as integers of the grid."""
+    """The zero points of the line through values and codes with the least squares; integers where they must be."""
     heavy = np.ones_like(values) if weights is None else weights
     total = heavy.sum(axis)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,5 +140,7 @@ def _offsets(
         apart = places - np.expand_dims(mean_place, axis)
         slope = (heavy * apart * values).sum(axis) / (heavy * np.square(apart)).sum(axis)
         exact = mean_place - mean_value / slope
+    if rules.exact_zeros:
+        return rules.round_scales(np.where(np.isfinite(exact), exact, before[1]).astype(np.float32))
     zeros = np.where(np.isfinite(exact), np.rint(exact), before[1])
     return np.clip(zeros, rules.grid.low, rules.grid.high).astype(np.float32)

@@ -86,7 +86,7 @@ class _Piece:
 
     codes: bytes | Array
     scales: Array
-    zeros: npt.NDArray[np.uint8] | None
+    zeros: Array | None
     error: float = 0.0  # the sum of the squared differences
     power: float = 0.0  # the sum of the squares
     numbers: Floats | None = None  # what the codes stand for, where it was asked for
@@ -94,14 +94,16 @@ class _Piece:
 
 @dataclass(frozen=True)
 class Fit:
-    """What an algorithm knows of the inputs of a weight, as functions that are called when the weight is read.
+    """What an algorithm has for a weight; functions know its inputs, and are called when the weight is read.
 
     `factors` multiply what a product sums over (AWQ). `spread` spreads the error of an element over those behind it
-    (GPTQ): the upper triangle U of U.T @ U = inv(X.T @ X).
+    (GPTQ): the upper triangle U of U.T @ U = inv(X.T @ X). `exact_zeros`: zero points are floats, of the type of the
+    scales (HQQ).
     """
 
     factors: Callable[[], Floats] | None = None
     spread: Callable[[], Floats] | None = None
+    exact_zeros: bool = False
 
 
 class Quantized:
@@ -138,6 +140,11 @@ class Quantized:
         self._factors: Floats | None = None
         self._spread: Floats | None = None
 
+    @property
+    def exact_zeros(self) -> bool:
+        """Whether zero points are floats."""
+        return self.fit is not None and self.fit.exact_zeros
+
     # -- sizes
 
     def _codes_size(self) -> int:
@@ -148,6 +155,8 @@ class Quantized:
 
     def _zeros_size(self, count: int) -> int:
         layout, bits = self.layout, self.scheme.kind.bits
+        if self.exact_zeros:
+            return DTYPES[self.scale_dtype].nbytes(count)
         if layout.padded and layout.block:
             return layout.channels * ((layout.blocks * bits + 7) // 8)
         return (count * bits + 7) // 8
@@ -207,7 +216,9 @@ class Quantized:
         """Those of blocks of floats may be codes already."""
         return (scales if scales.dtype == np.uint8 else stored(scales, self.scale_dtype)).tobytes()
 
-    def _zero_bytes(self, zeros: npt.NDArray[np.uint8], joined: _Joined) -> bytes:
+    def _zero_bytes(self, zeros: Array, joined: _Joined) -> bytes:
+        if self.exact_zeros:
+            return stored(zeros, self.scale_dtype).tobytes()
         if not (self.layout.padded and self.layout.block):
             return joined.bytes_of(zeros)
         bits = self.scheme.kind.bits
@@ -270,7 +281,7 @@ class Quantized:
     @property
     def _rules(self) -> Rules:
         scheme = self.scheme
-        return Rules(self._grid, self.layout.rounding, scheme.has_zero_points, self._rounded_scales)
+        return Rules(self._grid, self.layout.rounding, scheme.has_zero_points, self._rounded_scales, self.exact_zeros)
 
     def _pieces(self) -> Iterator[tuple[memoryview, int]]:
         """The bytes of pieces, and the number of the row that each begins with, of its own matrix where across."""
@@ -341,7 +352,7 @@ class Quantized:
 
     def _in_integers(
         self, blocks: Floats, axis: int, measured: bool
-    ) -> tuple[npt.NDArray[np.uint8], Array, npt.NDArray[np.uint8] | None, Floats | None]:
+    ) -> tuple[npt.NDArray[np.uint8], Array, Array | None, Floats | None]:
         limits = self._limits if self.layout.across and not self.layout.block else None
         search = self._search if limits is None else None
         if self._spread is not None:
@@ -349,7 +360,7 @@ class Quantized:
         else:
             whole = None if limits is None else (limits[0][None], limits[1][None])
             found = integers.in_blocks(blocks, axis, self._rules, search, whole)
-        zeros = integers.as_codes(found.zeros, self._grid)
+        zeros = found.zeros if self.exact_zeros else integers.as_codes(found.zeros, self._grid)
         numbers = None
         if measured:
             wide = np.expand_dims(found.scales, axis), np.expand_dims(found.zeros, axis)
@@ -424,9 +435,12 @@ class _Part(Payload):
     @property
     def identity(self) -> object:
         owner = self.owner
-        source = owner.source.identity if owner.fit is None else None
+        by_samples = owner.fit is not None and not owner.fit.exact_zeros
+        source = None if by_samples else owner.source.identity
         return (
-            None if source is None else (source, owner.dtype, owner.layout, owner.scheme, owner.scale_dtype, self.part)
+            None
+            if source is None
+            else (source, owner.dtype, owner.layout, owner.scheme, owner.scale_dtype, owner.exact_zeros, self.part)
         )
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
