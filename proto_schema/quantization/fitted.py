@@ -10,7 +10,7 @@ from proto_schema.budget import BudgetLike
 from proto_schema.onnx import ModelProto
 from proto_schema.quantization.balanced import Balance
 from proto_schema.quantization.candidates import Weight
-from proto_schema.quantization.codes.streams import Fit, Quantized
+from proto_schema.quantization.codes.streams import Quantized, WeightFit
 from proto_schema.wire.records import dataclass
 
 
@@ -18,7 +18,7 @@ from proto_schema.wire.records import dataclass
 class Fitted:
     """The fits of weights by their names, and for AWQ the factors of inputs by theirs."""
 
-    fits: Mapping[str, Fit]
+    fits: Mapping[str, WeightFit]
     balances: Mapping[str, Balance]
 
     @classmethod
@@ -35,12 +35,12 @@ class Fitted:
 
         lengths = {name: rows[0][1].layout.summed for name, rows in by_input.items()}
         inputs = Inputs(model, samples, lengths, moments=algorithm == "gptq", budget=budget)
-        fits: dict[str, Fit] = {}
+        fits: dict[str, WeightFit] = {}
         balances: dict[str, Balance] = {}
         for name, rows in by_input.items():
-            fit = Fit(spread=functools.partial(inputs.spread, name))
+            fit = WeightFit(spread=functools.partial(inputs.spread, name))
             if algorithm == "awq":
                 balances[name] = Balance(inputs, name, [made for _, made in rows])
-                fit = Fit(factors=balances[name].factors)
+                fit = WeightFit(factors=balances[name].factors)
             fits.update((weight.name, fit) for weight, _ in rows)
         return cls(fits, balances)

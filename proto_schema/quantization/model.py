@@ -27,7 +27,7 @@ from proto_schema.quantization.chosen import Chosen, chosen
 from proto_schema.quantization.codes.coded import Coded, CodedFloats, CodedPayload, codes_of
 from proto_schema.quantization.codes.integers import Rounding
 from proto_schema.quantization.codes.kept import Kept, KeptFloats, KeptIntegers, fits_bits_product, needs_zeros
-from proto_schema.quantization.codes.streams import Fit, Layout, Quantized
+from proto_schema.quantization.codes.streams import Layout, Quantized, WeightFit
 from proto_schema.quantization.experts import (
     MICROSOFT,
     PLACES,
@@ -305,7 +305,7 @@ class Rewriting:
                 layout = self._stack(shape, block, rounding)
         fit = self._fitted.fits.get(weight.name)
         if scheme.algorithm == "hqq" and scheme.has_zero_points and self._as_bits(weight) and not weight.is_table:
-            fit = Fit(exact_zeros=True)
+            fit = WeightFit(exact_zeros=True)
         return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype, fit)
 
     def _stack(self, shape: Sequence[int], block: int, rounding: Rounding) -> Layout:

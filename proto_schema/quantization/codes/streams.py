@@ -93,7 +93,7 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class Fit:
+class WeightFit:
     """What an algorithm has for a weight; functions know its inputs, and are called when the weight is read.
 
     `factors` multiply what a product sums over (AWQ). `spread` spreads the error of an element over those behind it
@@ -117,7 +117,7 @@ class Quantized:
         layout: Layout,
         scheme: Scheme,
         scale_dtype: int,
-        fit: Fit | None = None,
+        fit: WeightFit | None = None,
     ) -> None:
         """`dtype` is that of the source, `scale_dtype` that of integers' scales (FLOAT, FLOAT16 or BFLOAT16)."""
         self.fit = fit
