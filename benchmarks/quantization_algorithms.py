@@ -38,7 +38,8 @@ def inputs(width: int, count: int, seed: int) -> np.ndarray[Any, Any]:
     made, random = np.random.default_rng(1), np.random.default_rng(seed)
     basis, sizes = made.normal(size=(width // 8, width)), np.exp(made.normal(size=width) * 1.2)
     shared = random.normal(size=(count, width // 8)) @ basis * (2.0 / width**0.5)
-    return ((shared + random.normal(size=(count, width))) * sizes).astype(np.float32)
+    made_of: np.ndarray[Any, Any] = (shared + random.normal(size=(count, width))) * sizes
+    return made_of.astype(np.float32)
 
 
 def network(*widths: int) -> ps.ModelProto:

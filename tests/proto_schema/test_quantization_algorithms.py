@@ -131,7 +131,7 @@ def test_searches_make_no_block_worse(name: str, zero_points: bool) -> None:
     values = weights(8, 32, 6)
     values[0, :, 0], values[1, :, 1] = 0, 2.5  # blocks of one number
     rules = integers.Rules(integers.Grid(4, not zero_points), "outside", zero_points, lambda scales: scales)
-    errors = {
+    errors: dict[str, Any] = {
         "clip": np.square,
         "k-quant": lambda apart: (np.sqrt(np.square(values).mean(1, keepdims=True)) + np.abs(values)) * apart**2,
         "hqq": lambda apart: np.abs(apart) ** 0.7,
