@@ -174,6 +174,7 @@ NOT_RUN = {
     ("docs/bytes.md", ""): "test_bytes.py runs each command and compares all of its output",
     ("docs/coming-from-onnx.md", "python -m proto_schema.compat"): "tests/import_onnx/test_installing.py runs it",
     ("docs/coming-from-onnx.md", "pip download"): _NETWORK,
+    ("docs/quantizing.md", "purexport quantize m.onnx"): "the same verb runs below, on models that the page makes",
     (
         "docs/cookbook.md",
         "cache = DynamicCache",
