@@ -185,7 +185,7 @@ def rewritten(message: M, change: Change) -> M:
     result = message
     for row in _tensor_fields(type(message)):
         value = getattr(message, row.slot)
-        if not value:
+        if not value or value.__class__ is str:  # a list that nobody has read has no tensors
             continue
         if row.repeated:
             made, changed = _each_rewritten(value, change)

@@ -87,7 +87,7 @@ def _learn(graph: Graph, message: GraphProto | FunctionProto, recorder: Recorder
 
 
 def _bodies(node: Any) -> Iterator[GraphProto]:
-    for attribute in node._attribute or ():
+    for attribute in node.attribute if node._attribute else ():
         if attribute.g is not None:
             yield attribute.g
         else:

@@ -149,8 +149,8 @@ def _node(node: Node) -> NodeProto:
     if before is None:
         made = NodeProto()
     elif (
-        (before._input or []) == reads
-        and (before._output or []) == writes
+        (before.input if before._input else []) == reads
+        and (before.output if before._output else []) == writes
         and (before.op_type or "") == node.op_type
         and (before.domain or "") == node.domain
         and (before.name or "") == node.name

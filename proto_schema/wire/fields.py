@@ -11,21 +11,25 @@ None: assigning one clears the others. Assigning a message stores it, never a co
 so what is assigned to it is copied into one.
 A repeated field lies in the slot `_name`, which is None until its list is first asked for: most lists of most messages
 are never used, and empty ones would be most of the memory, and nearly all the work of the garbage collector. Thousands
-of numbers lie there as the `Run` that they were decoded to, until their list is asked for.
+of numbers lie there as the `Run` that they were decoded to, until their list is asked for; thousands of messages as
+`Unread`. In a message that was read on demand a list is a str, the bytes of its values with their tags (Latin-1).
 Functions per class (constructor, codec) are compiled on first use; importing a schema compiles nothing.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, partial
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from proto_schema.external.payload import contiguous
 from proto_schema.wire import I32, I64, LEN, VARINT
+from proto_schema.wire.collection import paused_collection
 from proto_schema.wire.lists import MessageList, Unread, UnreadList, each
 from proto_schema.wire.records import dataclass
 from proto_schema.wire.runs import Form, Run
@@ -191,7 +195,8 @@ class MessageType(type):
         table = sorted((row.named(key) for key, row in rows.items()), key=lambda field: field.number)
         for key in rows:
             del space[key]
-        space["__slots__"] = (*space.get("__slots__", ()), *[field.slot for field in table])
+        beside = ("_siblings",) if space.get("ON_DEMAND") else ()  # only where some list is text
+        space["__slots__"] = (*space.get("__slots__", ()), *[field.slot for field in table], *beside)
         space["FIELDS"] = tuple(table)
         space.update((field.name, _list_property(field)) for field in table if field.repeated)
         if any(field.oneof for field in table):
@@ -205,28 +210,58 @@ class MessageType(type):
         def __getattr__(cls, name: str) -> int: ...
 
 
+# Two threads that ask for a list first get the same one. A fork has it when nobody is inside.
+_first = RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_first.acquire, after_in_parent=_first.release, after_in_child=_first.release)
+
+
 def _list_property(field: Field) -> property:
     slot, name = field.slot, field.name
+    readers: list[Any] = []
+
+    def of_text(self: Any, text: str) -> list[Any]:
+        if not readers:
+            from proto_schema.wire.reading import filler, values
+
+            readers.extend([values(self.__class__, field), filler(self.__class__, field)])
+        if self._siblings is not None:
+            more = self._siblings.to_fill(name)
+            if more:
+                with paused_collection():
+                    readers[1](more)
+                return getattr(self, slot)  # type: ignore[no-any-return]
+        return readers[0](text)  # type: ignore[no-any-return]
 
     def read(self: Any) -> list[Any]:
-        held: list[Any] | Run | None = getattr(self, slot)
-        if held.__class__ is list:
-            return held
-        made = held.values() if isinstance(held, Run) else []
-        object.__setattr__(self, slot, made)
-        return made
+        found: Any = getattr(self, slot)
+        if found.__class__ is list:
+            return found  # type: ignore[no-any-return]
+        with _first:
+            found = getattr(self, slot)
+            if found.__class__ is not list:
+                found = of_text(self, found) if found.__class__ is str else found.values() if found else []
+                object.__setattr__(self, slot, found)
+        return found  # type: ignore[no-any-return]
 
     def assign(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
 
     def messages(self: Any) -> MessageList[Any]:
-        held = getattr(self, slot)
-        if isinstance(held, MessageList):
-            return held
-        # decoders make plain lists, as most are never looked at
-        held = held.values() if isinstance(held, Unread) else list_type(self.__class__, name)(held or ())
-        object.__setattr__(self, slot, held)
-        return held
+        found: Any = getattr(self, slot)
+        if isinstance(found, MessageList):
+            return found
+        with _first:
+            found = getattr(self, slot)
+            if not isinstance(found, MessageList):
+                if isinstance(found, Unread):
+                    found = found.values()
+                else:  # decoders make plain lists, as most are never looked at
+                    found = of_text(self, found) if found.__class__ is str else found or ()
+                    if not isinstance(found, MessageList):
+                        found = list_type(self.__class__, name)(found)
+                object.__setattr__(self, slot, found)
+        return found
 
     def assign_messages(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, list_type(self.__class__, name)(as_list(values)))
@@ -366,7 +401,7 @@ class Message(metaclass=MessageType):
 
     def _take(self, other: Message) -> None:
         for field in type(self).FIELDS:
-            object.__setattr__(self, field.slot, getattr(other, field.slot))
+            object.__setattr__(self, field.slot, slot_value(other, field))
         for name in ("unknown_fields", *type(self).NOTES):
             if hasattr(other, name):
                 object.__setattr__(self, name, getattr(other, name))
@@ -374,7 +409,7 @@ class Message(metaclass=MessageType):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        same = all(_same(field, getattr(self, field.slot), getattr(other, field.slot)) for field in type(self).FIELDS)
+        same = all(_same(field, self, other) for field in type(self).FIELDS)
         return same and self.unknown_fields == other.unknown_fields
 
     __hash__ = None  # type: ignore[assignment]
@@ -453,9 +488,15 @@ def present(message: Message) -> Iterator[tuple[Field, Any]]:
 def held(message: Message) -> Iterator[tuple[Field, Any]]:
     """As `present`, with runs as they are: what only looks at them makes no lists."""
     for field in type(message).FIELDS:
-        value = getattr(message, field.slot)
+        value = slot_value(message, field)
         if value if field.repeated else value is not None:
             yield field, value
+
+
+def slot_value(message: Message, field: Field) -> Any:
+    """What lies in the slot of a field; a list that is text yet is made of it."""
+    value = getattr(message, field.slot)
+    return getattr(message, field.name) if field.repeated and value.__class__ is str else value
 
 
 def numbers(message: Message, name: str) -> Any:
@@ -467,8 +508,11 @@ def numbers(message: Message, name: str) -> Any:
 _BYTES = (bytes, bytearray, memoryview)
 
 
-def _same(field: Field, mine: Any, theirs: Any) -> bool:
-    """Whether two values of a field are equal; payloads by their bytes, whatever format a memoryview gives them."""
+def _same(field: Field, one: Message, other: Message) -> bool:
+    """Whether a field has equal values; payloads by their bytes, whatever format a memoryview gives them."""
+    mine, theirs = getattr(one, field.slot), getattr(other, field.slot)
+    if field.repeated and (mine.__class__ is str or theirs.__class__ is str) and mine != theirs:
+        mine, theirs = slot_value(one, field), slot_value(other, field)
     if field.kind is PAYLOAD and isinstance(mine, _BYTES) and isinstance(theirs, _BYTES):
         return contiguous(mine) == contiguous(theirs)
     return bool(mine == theirs or (field.repeated and not mine and not theirs))
@@ -482,16 +526,24 @@ def _same_type(mine: T, other: T) -> T:
 
 def _copy(message: M) -> M:
     fresh = type(message)()
-    for field, value in held(message):
-        if field.kind is MESSAGE:
-            copied = each(value, _copy) if field.repeated else _copy(value)
-        else:
-            copied = value.copied() if isinstance(value, Run) else list(value) if field.repeated else value
-        object.__setattr__(fresh, field.slot, copied)
+    for field in type(message).FIELDS:
+        value = getattr(message, field.slot)
+        if value if field.repeated else value is not None:
+            object.__setattr__(fresh, field.slot, _copied(field, value))
     for name in ("unknown_fields", *type(message).NOTES):
         if hasattr(message, name):
             object.__setattr__(fresh, name, getattr(message, name))
+    if type(message).ON_DEMAND:
+        fresh._siblings = None  # type: ignore[attr-defined]
     return fresh
+
+
+def _copied(field: Field, value: Any) -> Any:
+    if value.__class__ is str:
+        return value
+    if field.kind is MESSAGE:
+        return each(value, _copy) if field.repeated else _copy(value)
+    return value.copied() if isinstance(value, Run) else list(value) if field.repeated else value
 
 
 _MOST_ITEMS = 16  # of a list in a repr

@@ -417,7 +417,10 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
             body += [f"if m.{field.slot}:", *indent([made, "n = len(v)", *_add_bytes(field, name)])]
         elif form is not None:
             body += [
-                f"if m.{field.slot}:",
+                f"if m.{field.slot}.__class__ is str:",
+                f"    add(m.{field.slot})",
+                f"    size += len(m.{field.slot})",
+                f"elif m.{field.slot}:",
                 f"    v = run(FORM{name}, m.{field.slot}) if len(m.{field.slot}) >= {runs.LEAST} else None",
                 "    if v is None:",
                 f"        for v in m.{field.slot}:",
@@ -427,19 +430,23 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
                 "        size += len(v)",
             ]
         else:
-            body += _each(field, _encode_one(cls, field, name, space), space)
+            body += _each(field, _encode_one(cls, field, name, space), space, ["add(v)", "size += len(v)"])
     unknown = ["v = m.unknown_fields.decode('latin-1')", "add(v)", "size += len(v)"]
     body += ["if m.unknown_fields:", *indent(unknown), "return size"]
     return function(cls, "encode", f"encode_{ident(cls)}(m, add, whole, out, depth)", body, space)
 
 
-def _each(field: Field, lines: Lines, space: dict[str, Any]) -> Lines:
-    """Runs the lines on `v`, each value of the field that is there; messages may come as `Frames` of many."""
+def _each(field: Field, lines: Lines, space: dict[str, Any], text: Lines) -> Lines:
+    """Runs the lines on `v`, each value of the field that is there; messages may come as `Frames` of many.
+
+    A list that is text yet is `v` of the lines `text`.
+    """
     if not field.repeated:
         return [f"v = m.{field.name}", "if v is not None:", *indent(lines)]
     space["stored"] = lists.stored
-    items = f"stored(m.{field.slot})" if field.kind is MESSAGE else f"m.{field.slot}"
-    return [f"if m.{field.slot}:", f"    for v in {items}:", *indent(lines, 2)]
+    items = "stored(v)" if field.kind is MESSAGE else "v"
+    whole = ["if v.__class__ is str:", *indent(text), "else:", f"    for v in {items}:", *indent(lines, 2)]
+    return [f"v = m.{field.slot}", "if v:", *indent(whole)]
 
 
 def _add_head(field: Field, name: str) -> Lines:
@@ -527,15 +534,12 @@ def sizer(cls: type[Message]) -> Callable[..., int]:
             lines = [f"n = {_packed_size(field)}", f"size += n + {tag} + (1 if n < 128 else vs(n))"]
             body += [f"if m.{field.slot}:", *indent(lines)]
             continue
-        lines = _each(field, _size_one(cls, field, tag, space), space)
+        lines = _each(field, _size_one(cls, field, tag, space), space, ["size += len(v)"])
         if field.form is not None:
             space["Run"] = runs.Run
-            lines = [
-                f"if m.{field.slot}.__class__ is Run and m.{field.slot}.untouched:",
-                f"    size += len(m.{field.slot}.data)",
-                f"elif m.{field.slot}:",
-                *lines[1:],
-            ]
+            held = f"m.{field.slot}"
+            lines = [f"if {held}.__class__ is Run and {held}.untouched:", f"    size += len({held}.data)", "else:"]
+            lines += indent(_each(field, _size_one(cls, field, tag, space), space, ["size += len(v)"]))
         body += lines
     return function(cls, "size", f"size_{ident(cls)}(m)", [*body, "return size"], space)
 
@@ -580,9 +584,9 @@ def finder(cls: type[Message], target: type[Message]) -> Callable[[Message, list
         bind(space, name, partial(finder, child, target))
         if field.repeated and not plain.may_hold(child, target):
             space["Frames"] = lists.Frames
-            body += _each(field, [f"if v.__class__ is not Frames: {name}(v, out)"], space)
+            body += _each(field, [f"if v.__class__ is not Frames: {name}(v, out)"], space, ["pass"])
         else:
-            held = f"m._{field.name}" if field.repeated else f"(m.{field.name},)"
+            held = f"m.{field.name} if m._{field.name} else ()" if field.repeated else f"(m.{field.name},)"
             body += [f"for v in {held} or ():", f"    if v is not None: {name}(v, out)"]
     return function(cls, f"find {target.__qualname__}", f"find_in_{ident(cls)}(m, out)", body or ["pass"], space)
 

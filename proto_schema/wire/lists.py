@@ -1,10 +1,10 @@
 """Lists of messages, some of which are still bytes: read when somebody looks at them, copied when nobody did.
 
-Strategy: an `Unread` stands in the slot of a repeated field until its list is asked for: frames (messages that are
-plain, as `plain` has it, each behind its tag and length) as one bytes object, between them what was decoded at once.
-The list is then a list of the single frames. One that is taken out becomes a message, and stays that message; whoever
-walks the list, or changes more than its end, reads all of it first, and it is an ordinary list from then on. What is
-written of a list (`stored`) is messages and the frames between them.
+Strategy: an `Unread` stands in the slot of a repeated field until its list is asked for: `Frames` (messages that are
+plain, as `plain` has it, each behind its tag and length, as one bytes object), between them what was decoded at once.
+The list then has an int for each frame, the place where it begins in the bytes of all. One that is taken out becomes a
+message, and stays that message; whoever walks the list, or changes more than its end, reads all of it first, and it is
+an ordinary list from then on. What is written of a list (`stored`) is messages and the frames between them.
 
 Invariants: frames are exactly what the encoder writes, so copying them changes nothing. All who hold an `Unread` get
 one and the same list, and all who take an element get the same message, in whichever thread.
@@ -13,24 +13,41 @@ one and the same list, and all who take an element get the same message, in whic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import groupby
 from operator import index
 from threading import RLock
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
+from weakref import ref
 
 from proto_schema.wire.collection import paused_collection
 from proto_schema.wire.records import dataclass
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
 M = TypeVar("M")
 _MANY = 1 << 10  # messages: Python's collector rests while so many are made
+_SOME = 32  # lists of a field that are made one by one, before those of all messages are
 SHORTEST = 1 << 14  # bytes of messages that are worth it: fewer are decoded at once
+
+
+class Source:
+    """The bytes of what is unread in a list, and the lock of those who read them."""
+
+    __slots__ = ("data", "lock")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.lock = RLock()
 
 
 class MessageList(list[M]):
     """The list of a repeated field of messages: a list that also has protobuf's `add`."""
 
-    __slots__ = ("_lock",)
-    _lock: RLock  # only where some of it is unread
+    __slots__ = ("__weakref__", "_source")
+    _source: Source  # only where some of it is unread
     MAKE: ClassVar[Callable[..., Any]]
 
     def add(self, **fields: Any) -> M:
@@ -61,50 +78,56 @@ MessageList.__hash__ = None
 
 
 class UnreadList(MessageList[M]):
-    """A list in which some messages are still frames. Its class becomes `KIND.read_class` when all of it is read."""
+    """A list in which ints are places of frames. Its class becomes `KIND.read_class` when all of it is read."""
 
     __slots__ = ()
     KIND: ClassVar[FieldKind]
 
     def read(self) -> None:
         """Makes messages of all that is bytes; the list is an ordinary one then."""
-        with self._lock:
+        with self._source.lock:
             if isinstance(self, UnreadList):
-                frame = self.KIND.reader()
+                read = self.KIND.reader()
+                items: list[Any] = []
+                siblings = Siblings(self)
                 with paused_collection(len(self) >= _MANY):
-                    inside: Iterator[Any] = list.__iter__(self)
-                    items = [frame(item) if item.__class__ is bytes else item for item in inside]
+                    for part in runs(self._source.data, self.raw()):
+                        items += read(part, part.decode("latin-1"), siblings) if part.__class__ is bytes else part
                 list.__setitem__(self, slice(None), items)
                 self.__class__ = self.KIND.read_class  # type: ignore[assignment]
+                self._source.data = b""
 
     def raw(self) -> list[Any]:
-        """The messages and frames as they are now."""
-        with self._lock:
+        """The messages and places of frames as they are now."""
+        with self._source.lock:
             return list.__getitem__(self, slice(None))
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             self.read()
             return list.__getitem__(self, at)
-        with self._lock:
+        with self._source.lock:
             item: Any = list.__getitem__(self, at)
-            if item.__class__ is bytes and isinstance(self, UnreadList):
-                item = self.KIND.reader()(item)
+            if item.__class__ is int and isinstance(self, UnreadList):
+                data = self._source.data
+                frame = data[item : frame_end(data, item)]
+                item = self.KIND.reader()(frame, frame.decode("latin-1"), None)[0]
                 place = index(at)
                 list.__setitem__(self, place + len(self) if place < 0 else place, item)
             return item
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        if isinstance(at, slice) or value.__class__ is bytes:
+        if isinstance(at, slice) or value.__class__ is int:  # which the encoder will refuse
             self.read()
-        with self._lock:
+        with self._source.lock:
             list.__setitem__(self, at, value)
 
     def append(self, item: Any) -> None:
         """Add to the end."""
-        if item.__class__ is bytes:  # a mistake, which the encoder will refuse
+        if item.__class__ is int:  # a mistake, which the encoder will refuse
             self.read()
-        list.append(self, item)
+        with self._source.lock:
+            list.append(self, item)
 
     def __radd__(self, other: Any) -> Any:
         self.read()
@@ -132,25 +155,46 @@ for _name in (
 
 @dataclass(frozen=True)
 class FieldKind:
-    """One repeated field: the two classes of its lists, and the function that makes a message of a frame."""
+    """One repeated field: the two classes of its lists, and the function that makes messages of frames in a row."""
 
     read_class: type[MessageList[Any]]
     unread_class: type[UnreadList[Any]]
     shortest: int  # bytes: fewer are read together when their list is asked for
-    reader: Callable[[], Callable[[bytes], Any]]  # makes that function when it is first needed
+    reader: Callable[[], Callable[[bytes, str, Siblings | None], list[Any]]]  # makes it: bytes, as Latin-1 text
+
+
+class Siblings:
+    """Of the messages of a list that were read together: how many were asked for the list of a field."""
+
+    __slots__ = ("asked", "owner")
+
+    def __init__(self, owner: MessageList[Any]) -> None:
+        self.owner = ref(owner)
+        self.asked: dict[str, int] = {}
+
+    def to_fill(self, name: str) -> list[Any]:
+        """The messages whose lists are to be made now: those of all, when some were asked for."""
+        count = self.asked[name] = self.asked.get(name, 0) + 1
+        return list(self.owner() or ()) if count == _SOME else []
 
 
 class Frames:
-    """Some frames in a row, as `stored` hands them out."""
+    """Some frames in a row; places: where each begins and the last one ends, if somebody may ask."""
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "places")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, places: Array | None = None) -> None:
         self.data = data
+        self.places = places
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frames) and self.data == other.data
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Unread:
-    """The messages of a repeated field: bytes are frames of many, all else was decoded at once."""
+    """The messages of a repeated field: `Frames` of many, all else was decoded at once."""
 
     __slots__ = ("_made", "kind", "parts")
 
@@ -164,17 +208,20 @@ class Unread:
         return self._made.get("list") or self._made.setdefault("list", self._list())
 
     def _list(self) -> MessageList[Any]:
-        few = sum(len(part) for part in self.parts if part.__class__ is bytes) < self.kind.shortest
-        frame = self.kind.reader()
         items: list[Any] = []
+        data: list[bytes] = []
+        size = 0
         for part in self.parts:
-            if part.__class__ is not bytes:
-                items.append(part)
-            elif few:
-                items += [frame(part[start:stop]) for start, stop in pairwise(borders(part))]
+            if part.__class__ is Frames:
+                items += (part.places[:-1] + size).tolist()
+                data.append(part.data)
+                size += len(part.data)
             else:
-                items += [part[start:stop] for start, stop in pairwise(borders(part))]
-        return self.kind.read_class(items) if few else _unread(self.kind, items)
+                items.append(part)
+        made = _unread(self.kind, items, b"".join(data))
+        if size < self.kind.shortest:
+            made.read()
+        return made
 
     def append(self, message: Any) -> None:
         self.values().append(message)
@@ -182,7 +229,7 @@ class Unread:
     def __len__(self) -> int:
         if self._made:
             return len(self._made["list"])
-        return sum(len(borders(part)) - 1 if part.__class__ is bytes else 1 for part in self.parts)
+        return sum(len(part.places) - 1 if part.__class__ is Frames else 1 for part in self.parts)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values())
@@ -201,33 +248,40 @@ class Unread:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _unread(kind: FieldKind, items: Iterable[Any]) -> UnreadList[Any]:
+def _unread(kind: FieldKind, items: Iterable[Any], data: bytes) -> UnreadList[Any]:
     made = kind.unread_class(items)
-    made._lock = RLock()
+    made._source = Source(data)
     return made
 
 
-def borders(data: bytes) -> list[int]:
-    """Where each frame begins, and where the last one ends. A frame has a tag of one byte, a length of one or two."""
-    found = [0]
-    at, end = 0, len(data)
-    while at < end:
-        size = data[at + 1]
-        at += size + 2 if size < 128 else size + (data[at + 2] << 7) - 125
-        found.append(at)
-    return found
+def frame_end(data: bytes, at: int) -> int:
+    """Where the frame that begins here ends. It has a tag of one byte and a length of one or two."""
+    size = data[at + 1]
+    return at + size + 2 if size < 128 else at + size + (data[at + 2] << 7) - 125
+
+
+def runs(data: bytes, items: list[Any]) -> Iterator[Any]:
+    """Of messages and places: lists of the messages, and bytes of the frames, that follow each other."""
+    if set(map(type, items)) == {int}:
+        yield data
+        return
+    for frames, group in groupby(items, lambda item: item.__class__ is int):
+        some = list(group)
+        yield data[some[0] : frame_end(data, some[-1])] if frames else some
 
 
 def each(items: Any, change: Callable[[Any], Any]) -> Any:
     """For the slot of a repeated field: what `change` makes of its messages; frames stay as they are."""
     if isinstance(items, Unread):
         if not items._made:
-            return Unread(
-                items.kind, tuple([part if part.__class__ is bytes else change(part) for part in items.parts])
-            )
+            parts = [part if part.__class__ is Frames else change(part) for part in items.parts]
+            return Unread(items.kind, tuple(parts))
         items = items.values()
     if isinstance(items, UnreadList):
-        return _unread(items.KIND, [item if item.__class__ is bytes else change(item) for item in items.raw()])
+        with items._source.lock:
+            if isinstance(items, UnreadList):
+                copied = [item if item.__class__ is int else change(item) for item in items.raw()]
+                return _unread(items.KIND, copied, items._source.data)
     return [change(item) for item in items]
 
 
@@ -235,24 +289,21 @@ def stored(items: Any) -> Iterable[Any]:
     """What is written of a repeated field: messages, and `Frames` of what nobody has read."""
     if items.__class__ is Unread:
         if not items._made:
-            return [Frames(part) if part.__class__ is bytes else part for part in items.parts]
+            return items.parts  # type: ignore[no-any-return]
         items = items.values()
-    return _together(items.raw()) if isinstance(items, UnreadList) else items
+    if not isinstance(items, UnreadList):
+        return items  # type: ignore[no-any-return]
+    with items._source.lock:
+        data = items._source.data
+        return _written(data, items.raw()) if isinstance(items, UnreadList) else items
 
 
-def _together(items: list[Any]) -> Iterator[Any]:
-    """Frames that follow each other as one."""
-    some: list[bytes] = []
-    for item in items:
-        if item.__class__ is bytes:
-            some.append(item)
-            continue
-        if some:
-            yield Frames(b"".join(some))
-            some = []
-        yield item
-    if some:
-        yield Frames(b"".join(some))
+def _written(data: bytes, items: list[Any]) -> Iterator[Any]:
+    for part in runs(data, items):
+        if part.__class__ is bytes:
+            yield Frames(part)
+        else:
+            yield from part
 
 
-__all__ = ["FieldKind", "Frames", "MessageList", "Unread", "UnreadList", "borders", "each", "stored"]
+__all__ = ["FieldKind", "Frames", "MessageList", "Unread", "UnreadList", "each", "runs", "stored"]

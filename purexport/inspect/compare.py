@@ -25,7 +25,7 @@ from proto_schema.external.payload import BytesLike, chunks, nbytes, went_past
 from proto_schema.graphs.names import as_text
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
-from proto_schema.wire.fields import MESSAGE, Field, Message
+from proto_schema.wire.fields import MESSAGE, Field, Message, slot_value
 from proto_schema.wire.runs import Run
 from purexport.inspect.align import aligned
 from purexport.inspect.data_ranges import Readings, place_of
@@ -97,7 +97,7 @@ class _Comparison:
         for row in type(a).FIELDS:
             if row.name in self.skipped or (isinstance(a, TensorProto) and row.name in _DATA):
                 continue
-            mine, theirs = getattr(a, row.slot), getattr(b, row.slot)
+            mine, theirs = slot_value(a, row), slot_value(b, row)
             if row.kind is MESSAGE and row.repeated:
                 if mine or theirs:
                     yield from self._lists(mine or [], theirs or [], _within(at, row.name))
