@@ -14,7 +14,7 @@ from proto_schema.external.payload import BytesLike, FileMap, Payload, byte_view
 from proto_schema.wire import MAX_DEPTH, MAX_LENGTH, interpret
 from proto_schema.wire.collection import paused_collection
 from proto_schema.wire.fields import Message
-from proto_schema.wire.generate import decoder, encoder, sizer
+from proto_schema.wire.generate import MARK, Wholes, decoder, encoder, sizer
 
 WHOLE = 1 << 23  # input up to this size is decoded from one bytes object
 GC_PAUSE = 1 << 16  # input from this size on is decoded with the cyclic collector paused: it would find nothing
@@ -73,16 +73,10 @@ def encode_parts(message: Message) -> tuple[list[BytesLike], int]:
 
     Raises EncodeError, which names the field. A message may be larger than protobuf's 2 GiB: the caller decides.
     """
-    out: list[Any] = []
-    wholes: list[int] = []
-
-    def whole(data: BytesLike) -> None:
-        wholes.append(len(out))
-        out.append(data)
-
+    wholes = Wholes()
     try:
-        size = encoder(type(message))(message, out.append, whole, out, MAX_DEPTH)
-        return _joined(out, wholes), size
+        text = encoder(type(message))(message, wholes, MAX_DEPTH)
+        return _parts(text, wholes.parts), len(text) + wholes.extra
     except MemoryError:
         raise
     except Exception as error:
@@ -90,16 +84,14 @@ def encode_parts(message: Message) -> tuple[list[BytesLike], int]:
     raise _located(message, refusal)
 
 
-def _joined(out: list[Any], wholes: list[int]) -> list[BytesLike]:
-    """Text between the parts at the indices `wholes` becomes one bytes object each."""
-    parts: list[BytesLike] = []
-    start = 0
-    for at in [*wholes, len(out)]:
-        if at > start:
-            parts.append("".join(out[start:at]).encode("latin-1"))
-        if at < len(out):
-            parts.append(out[at])
-        start = at + 1
+def _parts(text: str, wholes: list[BytesLike]) -> list[BytesLike]:
+    """The text between objects as bytes, and the objects."""
+    first, *others = text.split(MARK) if wholes else [text]
+    parts: list[BytesLike] = [first.encode("latin-1")] if first else []
+    for data, after in zip(wholes, others, strict=True):
+        parts.append(data)
+        if after:
+            parts.append(after.encode("latin-1"))
     return parts
 
 

@@ -9,9 +9,9 @@ anything; `codec` then lets the interpreter find out where. Both agree on every 
                   narrow: buf is bytes, a window of view that begins at base; strings are sliced from it
                   wide: buf is view itself and base 0; children of up to WINDOW bytes are decoded in windows of SPAN
                   payloads are always slices of view, so they point into the caller's bytes
-    encode      (m, add, whole, out, depth) -> size; adds to out what is encoded: large bytes, views and Payloads by
-                  `whole`, all else by `add` as text of one character a byte (Latin-1), which Python joins
-                  nearly three times as fast as it makes and joins bytes
+    encode      (m, wholes, depth) -> text of one character a byte (Latin-1), which Python joins nearly three times as
+                  fast as it makes and joins bytes; for large bytes, views and Payloads the text has the
+                  character MARK, and they are in `wholes`. What is joined is still in the processor's cache
     size        (m) -> int
     find        (m, out) -> None; appends every message of one class to out
 """
@@ -57,6 +57,7 @@ from proto_schema.wire.interpret import footprint
 WINDOW, SPAN = 4096, 1 << 14
 SHORT, SEEN = 64, 4096  # messages of so many bytes at most are remembered while a file is decoded, so many of them
 SMALL = 1024  # bytes objects of up to this size are joined with what surrounds them
+MARK = "\u0100"  # no byte
 Lines = list[str]
 FIXED = {"float": (4, "<f"), "double": (8, "<d")}
 
@@ -399,11 +400,27 @@ def _assign(cls: type[Message], field: Field, value: str) -> Lines:
 # ---- encode
 
 
+class Wholes:
+    """What is encoded as the object it is, in the order of the text; and how many bytes more than characters it has."""
+
+    __slots__ = ("extra", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.extra = 0
+
+    def take(self, data: Any, size: int) -> str:
+        """The character that stands for an object of so many bytes."""
+        self.parts.append(data)
+        self.extra += size - 1
+        return MARK
+
+
 @cache
-def encoder(cls: type[Message]) -> Callable[..., int]:
+def encoder(cls: type[Message]) -> Callable[..., str]:
     """The encode function of a class."""
     space: dict[str, Any] = {"Malformed": MalformedError, "head": head, "latin": latin, "piece": scalars.payload_piece}
-    body = ["if depth < 0:", "    raise Malformed", "size = 0"]
+    body = ["if depth < 0:", "    raise Malformed", "s = ''"]
     for field in cls.FIELDS:
         name = f"_{field.number}"
         space["HEAD" + name] = heads(field.tag)
@@ -414,103 +431,95 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
             space |= {"FORM" + name: form, "run": runs.encoded, "pack": scalars.pack}
         if field.packed:
             made = f"v = run(FORM{name}, m.{field.slot}) or pack(FIELD{name}, m.{field.slot})"
-            body += [f"if m.{field.slot}:", *indent([made, "n = len(v)", *_add_bytes(field, name)])]
+            body += [f"if m.{field.slot}:", *indent([made, "n = len(v)", *_add_bytes(name)])]
         elif form is not None:
             body += [
-                f"if m.{field.slot}.__class__ is str:",
-                f"    add(m.{field.slot})",
-                f"    size += len(m.{field.slot})",
-                f"elif m.{field.slot}:",
-                f"    v = run(FORM{name}, m.{field.slot}) if len(m.{field.slot}) >= {runs.LEAST} else None",
-                "    if v is None:",
-                f"        for v in m.{field.slot}:",
+                f"v = m.{field.slot}",
+                "if v.__class__ is str:",
+                "    s += v",
+                "elif v:",
+                f"    b = run(FORM{name}, v) if len(v) >= {runs.LEAST} else None",
+                "    if b is None:",
+                "        for v in v:",
                 *indent(_encode_one(cls, field, name, space), 3),
                 "    else:",
-                "        whole(v)",
-                "        size += len(v)",
+                "        s += wholes.take(b, len(b))",
             ]
         else:
-            body += _each(field, _encode_one(cls, field, name, space), space, ["add(v)", "size += len(v)"])
-    unknown = ["v = m.unknown_fields.decode('latin-1')", "add(v)", "size += len(v)"]
-    body += ["if m.unknown_fields:", *indent(unknown), "return size"]
-    return function(cls, "encode", f"encode_{ident(cls)}(m, add, whole, out, depth)", body, space)
+            body += _each(field, _encode_one(cls, field, name, space), space, ["s += v"], _is_long(cls, field))
+    body += ["if m.unknown_fields:", "    s += m.unknown_fields.decode('latin-1')", "return s"]
+    return function(cls, "encode", f"encode_{ident(cls)}(m, wholes, depth)", body, space)
 
 
-def _each(field: Field, lines: Lines, space: dict[str, Any], text: Lines) -> Lines:
+def _is_long(cls: type[Message], field: Field) -> bool:
+    """Whether there may be so many messages in the list that they are joined once: not attributes."""
+    return field.kind is MESSAGE and field.repeated and not message_class(cls, field).ALIKE
+
+
+def _each(field: Field, lines: Lines, space: dict[str, Any], text: Lines, joined: bool = False) -> Lines:
     """Runs the lines on `v`, each value of the field that is there; messages may come as `Frames` of many.
 
-    A list that is text yet is `v` of the lines `text`.
+    A list that is text yet is `v` of the lines `text`. If `joined`, what the lines add to `s` goes to a list.
     """
     if not field.repeated:
         return [f"v = m.{field.name}", "if v is not None:", *indent(lines)]
     space["stored"] = lists.stored
     items = "stored(v)" if field.kind is MESSAGE else "v"
-    whole = ["if v.__class__ is str:", *indent(text), "else:", f"    for v in {items}:", *indent(lines, 2)]
-    return [f"v = m.{field.slot}", "if v:", *indent(whole)]
+    loop = [f"for v in {items}:", *indent(lines)]
+    if joined:
+        loop = ["some = []", "add = some.append", *[_to_list(line) for line in loop], "s += ''.join(some)"]
+    return [f"v = m.{field.slot}", "if v:", "    if v.__class__ is str:", *indent(text, 2), "    else:", *indent(loop, 2)]
 
 
-def _add_head(field: Field, name: str) -> Lines:
-    """Adds the tag and the length `n`, and counts them and what they announce."""
-    return [
-        "if n < 128:",
-        f"    add(HEAD{name}[n])",
-        f"    size += n + {varint_size(field.tag) + 1}",
-        "else:",
-        f"    h = head(TAG{name}, n)",
-        "    add(h)",
-        "    size += n + len(h)",
-    ]
+def _to_list(line: str) -> str:
+    """The line with `add(x)` for `s += x`."""
+    before, plus, value = line.partition("s += ")
+    return f"{before}add({value})" if plus else line
 
 
-def _add_bytes(field: Field, name: str) -> Lines:
+def _add_bytes(name: str) -> Lines:
     """Adds the bytes-like or Payload `v` of `n` bytes: as text where it is small, else as the object it is."""
-    small = f"if n <= {SMALL} and v.__class__ is bytes:"
-    return [*_add_head(field, name), small, "    add(v.decode('latin-1'))", "else:", "    whole(v)"]
+    small = f"if n <= {SMALL} and v.__class__ is bytes"
+    return [
+        f"s += HEAD{name}[n] if n < 128 else head(TAG{name}, n)",
+        f"s += v.decode('latin-1') {small} else wholes.take(v, n)",
+    ]
 
 
 def _encode_one(cls: type[Message], field: Field, name: str, space: dict[str, Any]) -> Lines:
     kind = field.kind
+    headed = f"s += HEAD{name}[n] + v if n < 128 else head(TAG{name}, n) + v"
     if kind is STRING:
-        plain = ["if not (v.__class__ is str and v.isascii()):", "    v = latin(v)", "n = len(v)"]
-        return [*plain, *_add_head(field, name), "add(v)"]
+        return ["if not (v.__class__ is str and v.isascii()):", "    v = latin(v)", "n = len(v)", headed]
     if kind in (BYTES, PAYLOAD):
-        return ["n, v = piece(v)", *_add_bytes(field, name)]
+        return ["n, v = piece(v)", *_add_bytes(name)]
     if kind is MESSAGE:
         child = message_class(cls, field)
         space |= {ident(child): child, "Frames": lists.Frames}
         bind(space, f"encode_{ident(child)}", partial(encoder, child))
-        copied = [
-            "if v.__class__ is Frames:",
-            "    v = v.data",
-            f"    if len(v) <= {SMALL}:",
-            "        add(v.decode('latin-1'))",
-        ]
-        copied += ["    else:", "        whole(v)", "    size += len(v)", "    continue"]
+        small = f"if len(v) <= {SMALL} else wholes.take(v, len(v))"
+        copied = ["if v.__class__ is Frames:", "    v = v.data", f"    s += v.decode('latin-1') {small}", "    continue"]
         return [
             *(copied if field.repeated else []),
             f"if v.__class__ is not {ident(child)}:",
             "    raise Malformed",
-            "at = len(out)",
-            "add('')",
-            f"n = encode_{ident(child)}(v, add, whole, out, depth - 1)",
-            f"out[at] = h = HEAD{name}[n] if n < 128 else head(TAG{name}, n)",
-            "size += n + len(h)",
+            "before = wholes.extra",
+            f"v = encode_{ident(child)}(v, wholes, depth - 1)",
+            "n = len(v)",
+            "if wholes.extra is not before:",
+            "    n += wholes.extra - before",
+            headed,
         ]
     if kind is ENUM and field.enum is not None:
         tag = varint(field.tag).decode("latin-1")
         space["VALUE" + name] = {v: head(tag, v & MASK64) for v in scalars.enum_values(field.enum)}
-        return [f"v = VALUE{name}[v]", "add(v)", "size += len(v)"]
+        return [f"s += VALUE{name}[v]"]
     if kind.wire_type == VARINT:
         space["checked"] = scalars.checked_int
         wide = f"head(TAG{name}, checked(FIELD{name}, v) & {MASK64:#x})"
-        return [f"v = HEAD{name}[v] if 0 <= v < 128 else {wide}", "add(v)", "size += len(v)"]
-    width, _ = FIXED[kind.name]
+        return [f"s += HEAD{name}[v] if 0 <= v < 128 else {wide}"]
     space["write_" + kind.name] = scalars.WRITE_FLOAT[kind.name]
-    return [
-        f"add(TAG{name})",
-        f"add(write_{kind.name}(v).decode('latin-1'))",
-        f"size += {varint_size(field.tag) + width}",
-    ]
+    return [f"s += TAG{name} + write_{kind.name}(v).decode('latin-1')"]
 
 
 def latin(value: Any) -> str:

@@ -183,7 +183,7 @@ class Frames:
 
     __slots__ = ("data", "places")
 
-    def __init__(self, data: bytes, places: Array | None = None) -> None:
+    def __init__(self, data: bytes, places: Any = None) -> None:
         self.data = data
         self.places = places
 
