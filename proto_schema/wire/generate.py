@@ -468,7 +468,8 @@ def _each(field: Field, lines: Lines, space: dict[str, Any], text: Lines, joined
     loop = [f"for v in {items}:", *indent(lines)]
     if joined:
         loop = ["some = []", "add = some.append", *[_to_list(line) for line in loop], "s += ''.join(some)"]
-    return [f"v = m.{field.slot}", "if v:", "    if v.__class__ is str:", *indent(text, 2), "    else:", *indent(loop, 2)]
+    lines = ["if v.__class__ is str:", *indent(text), "else:", *indent(loop)]
+    return [f"v = m.{field.slot}", "if v:", *indent(lines)]
 
 
 def _to_list(line: str) -> str:
@@ -498,7 +499,8 @@ def _encode_one(cls: type[Message], field: Field, name: str, space: dict[str, An
         space |= {ident(child): child, "Frames": lists.Frames}
         bind(space, f"encode_{ident(child)}", partial(encoder, child))
         small = f"if len(v) <= {SMALL} else wholes.take(v, len(v))"
-        copied = ["if v.__class__ is Frames:", "    v = v.data", f"    s += v.decode('latin-1') {small}", "    continue"]
+        copied = ["if v.__class__ is Frames:", "    v = v.data", f"    s += v.decode('latin-1') {small}"]
+        copied.append("    continue")
         return [
             *(copied if field.repeated else []),
             f"if v.__class__ is not {ident(child)}:",

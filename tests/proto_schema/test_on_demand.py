@@ -7,10 +7,12 @@ bytes and on a memoryview, whatever was looked at before, as the interpreter and
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import struct
 import sys
 import threading
+import time
 from functools import partial
 from random import Random
 from typing import Any
@@ -22,7 +24,7 @@ from fuzz.codecs import touch
 from fuzz.differential import rewritten
 from fuzz.harness import difference
 from proto_schema import helper
-from proto_schema.wire import MAX_DEPTH, interpret, varint
+from proto_schema.wire import MAX_DEPTH, fields, interpret, varint
 from proto_schema.wire.generate import decoder
 from proto_schema.wire.lists import Unread, UnreadList
 
@@ -431,6 +433,83 @@ def test_threads_get_the_same_messages() -> None:
         sys.setswitchinterval(before)
     assert found == found[:1] * 4
     assert graph.node == made(count)
+
+
+def test_threads_get_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what was decoded at once; both look before one of them has made the list."""
+    graph = ps.GraphProto.FromString(ps.GraphProto(node=made(3)).SerializeToString())
+    make = fields.list_type
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.02)
+        return make(*args)
+
+    monkeypatch.setattr(fields, "list_type", slowly)
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(graph.node)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1] is graph.node
+
+
+def as_text(graph: ps.GraphProto, name: str) -> int:
+    """Of how many nodes the list of a field is still text."""
+    return sum(type(getattr(node, f"_{name}")) is str for node in graph.node)
+
+
+def test_lists_in_nodes_are_on_demand() -> None:
+    graph, whole = many(), made(40)
+    data = ps.GraphProto(node=whole).SerializeToString()
+    assert as_text(graph, "input") == as_text(graph, "attribute") == 40
+    assert graph.SerializeToString() == data and graph.ByteSize() == len(data)
+    assert graph == ps.GraphProto(node=whole) and as_text(graph, "input") == 0  # who compares reads
+    graph = many()
+    list(graph.node)
+    assert graph.node[3].input == whole[3].input and as_text(graph, "input") == 39
+    one = graph.node[4]
+    shallow, deep, pickled = copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))
+    assert shallow.input is one.input and shallow.attribute is one.attribute
+    one.input.append("more")
+    one.attribute[0].name = "changed"
+    assert deep == pickled == whole[4] and shallow.input[-1] == "more"
+    untouched = graph.node[5]
+    assert copy.deepcopy(untouched) == whole[5] and ("input", whole[5].input) in [
+        (field.name, value) for field, value in untouched.ListFields()
+    ]
+    whole[4].input.append("more")
+    whole[4].attribute[0].name = "changed"
+    assert graph.SerializeToString() == ps.GraphProto(node=whole).SerializeToString()
+    assert repr(graph.node[6]) == repr(whole[6])
+
+
+def test_who_walks_reads_all() -> None:
+    """The list of a field of some nodes makes those of all; what is no node, or was assigned, stays."""
+    graph = many()
+    graph.node[39].input = ["assigned"]
+    graph.node.append(None)  # type: ignore[arg-type] # a mistake, which the encoder will refuse
+    texts = []
+    for node in list(graph.node)[:34]:
+        assert node.input and node.attribute[0].name == "axis"
+        del graph.node[40:]
+        texts.append(as_text(graph, "input") + as_text(graph, "attribute"))
+    assert texts[0] == 77 and texts[30] == 17 and texts[-1] == 0
+    assert graph.node[39].input == ["assigned"] and graph.node[:39] == made(39)
+
+
+def test_nodes_keep_no_others_alive() -> None:
+    graph = many()
+    node = next(iter(graph.node))
+    owner = node._siblings.owner  # type: ignore[attr-defined]
+    assert owner() is graph.node
+    gc.disable()
+    try:
+        del graph
+        assert owner() is None
+    finally:
+        gc.enable()
+    assert node.input == made(1)[0].input
 
 
 def test_the_budget_counts_what_is_unread() -> None:
