@@ -24,7 +24,7 @@ from fuzz.codecs import touch
 from fuzz.differential import rewritten
 from fuzz.harness import difference
 from proto_schema import helper
-from proto_schema.wire import MAX_DEPTH, fields, interpret, varint
+from proto_schema.wire import MAX_DEPTH, fields, interpret, reading, varint
 from proto_schema.wire.generate import decoder
 from proto_schema.wire.lists import Unread, UnreadList
 
@@ -496,6 +496,14 @@ def test_who_walks_reads_all() -> None:
         texts.append(as_text(graph, "input") + as_text(graph, "attribute"))
     assert texts[0] == 77 and texts[30] == 17 and texts[-1] == 0
     assert graph.node[39].input == ["assigned"] and graph.node[:39] == made(39)
+
+
+def test_what_is_assigned_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another thread, while the lists of all nodes are made."""
+    node = list(many().node)[7]
+    monkeypatch.setattr(reading, "values", lambda *_: lambda _: setattr(node, "input", ["assigned"]) or [])
+    reading.filler.__wrapped__(ps.NodeProto, ps.NodeProto.FIELDS[0])([node])
+    assert node.input == ["assigned"]
 
 
 def test_nodes_keep_no_others_alive() -> None:
