@@ -14,8 +14,9 @@ from proto_schema.external.payload import BytesLike, FileMap, Payload, byte_view
 from proto_schema.wire import MAX_DEPTH, MAX_LENGTH, interpret
 from proto_schema.wire.collection import paused_collection
 from proto_schema.wire.fields import Message
-from proto_schema.wire.generate import MARK, Wholes, decoder, encoder, sizer
+from proto_schema.wire.generate import decoder, encoder, sizer
 
+MARK = "\u0100"  # no byte: it stands in the text for an object
 WHOLE = 1 << 23  # input up to this size is decoded from one bytes object
 GC_PAUSE = 1 << 16  # input from this size on is decoded with the cyclic collector paused: it would find nothing
 BUDGET_BASE, BUDGET_RATE = 1 << 28, 32  # bytes of message objects: this many, and this many more an input byte
@@ -66,6 +67,22 @@ class _Payloads:
         found = self.view[part]
         self.mapping.went_past(len(found))
         return found
+
+
+class Wholes:
+    """What is encoded as the object it is, in the order of the text; and how many bytes more than characters it has."""
+
+    __slots__ = ("extra", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.extra = 0
+
+    def take(self, data: Any, size: int) -> str:
+        """The character that stands for an object of so many bytes."""
+        self.parts.append(data)
+        self.extra += size - 1
+        return MARK
 
 
 def encode_parts(message: Message) -> tuple[list[BytesLike], int]:

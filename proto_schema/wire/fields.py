@@ -18,21 +18,19 @@ Functions per class (constructor, codec) are compiled on first use; importing a 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from functools import cache, partial
 from importlib import import_module
-from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from proto_schema.external.payload import contiguous
 from proto_schema.wire import I32, I64, LEN, VARINT
-from proto_schema.wire.collection import paused_collection
-from proto_schema.wire.lists import MessageList, Unread, UnreadList, each
+from proto_schema.wire.lists import MessageList, Unread, each
 from proto_schema.wire.records import dataclass
 from proto_schema.wire.runs import Form, Run
+from proto_schema.wire.slots import list_property
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self, dataclass_transform
@@ -153,19 +151,6 @@ def repeated(number: int, kind: FieldType | type[IntEnum] | str, *, packed: bool
     return _Row(number, kind, True, packed, None)
 
 
-@cache
-def list_type(owner: type[Message], name: str, unread: bool = False) -> type[MessageList[Any]]:
-    """The class of the lists of one field, so that a list needs no memory for what it holds."""
-
-    def made(**fields: Any) -> Message:
-        field = field_of(owner, name, repeated=True)
-        assert field is not None
-        return message_class(owner, field)(**fields)
-
-    space = {"__slots__": (), "MAKE": staticmethod(made)}
-    return type("MessageList", (UnreadList if unread else MessageList,), space)
-
-
 if TYPE_CHECKING:  # what type checkers know of a field: what reading it gives, and what may be assigned
 
     class Messages(Generic[M]):
@@ -198,7 +183,7 @@ class MessageType(type):
         beside = ("_siblings",) if space.get("ON_DEMAND") else ()  # only where some list is text
         space["__slots__"] = (*space.get("__slots__", ()), *[field.slot for field in table], *beside)
         space["FIELDS"] = tuple(table)
-        space.update((field.name, _list_property(field)) for field in table if field.repeated)
+        space.update((field.name, list_property(field)) for field in table if field.repeated)
         if any(field.oneof for field in table):
             space["__setattr__"] = _exclusive_setattr(tuple(table))
         for enum in [value for value in space.values() if isinstance(value, type) and issubclass(value, IntEnum)]:
@@ -208,72 +193,6 @@ class MessageType(type):
     if TYPE_CHECKING:  # the constants of nested enums: ps.TensorProto.FLOAT
 
         def __getattr__(cls, name: str) -> int: ...
-
-
-# Two threads that ask for a list first get the same one. A fork has it when nobody is inside.
-_first = RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_first.acquire, after_in_parent=_first.release, after_in_child=_first.release)
-
-
-def _list_property(field: Field) -> property:
-    slot, name = field.slot, field.name
-    readers: list[Any] = []
-
-    def of_text(self: Any, text: str) -> list[Any]:
-        if not readers:
-            from proto_schema.wire.reading import filler, values
-
-            readers.extend([values(self.__class__, field), filler(self.__class__, field)])
-        if self._siblings is not None:
-            more = self._siblings.to_fill(name)
-            if more:
-                with paused_collection():
-                    readers[1](more)
-                return getattr(self, slot)  # type: ignore[no-any-return]
-        return readers[0](text)  # type: ignore[no-any-return]
-
-    def read(self: Any) -> list[Any]:
-        found: Any = getattr(self, slot)
-        if found.__class__ is list:
-            return found  # type: ignore[no-any-return]
-        with _first:
-            found = getattr(self, slot)
-            if found.__class__ is not list:
-                found = of_text(self, found) if found.__class__ is str else found.values() if found else []
-                object.__setattr__(self, slot, found)
-        return found  # type: ignore[no-any-return]
-
-    def assign(self: Any, values: Any) -> None:
-        object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
-
-    def messages(self: Any) -> MessageList[Any]:
-        found: Any = getattr(self, slot)
-        if isinstance(found, MessageList):
-            return found
-        with _first:
-            found = getattr(self, slot)
-            if not isinstance(found, MessageList):
-                if isinstance(found, Unread):
-                    found = found.values()
-                else:  # decoders make plain lists, as most are never looked at
-                    found = of_text(self, found) if found.__class__ is str else found or ()
-                    if not isinstance(found, MessageList):
-                        found = list_type(self.__class__, name)(found)
-                object.__setattr__(self, slot, found)
-        return found
-
-    def assign_messages(self: Any, values: Any) -> None:
-        object.__setattr__(self, slot, list_type(self.__class__, name)(as_list(values)))
-
-    return property(messages, assign_messages) if field.kind is MESSAGE else property(read, assign)
-
-
-def as_list(values: Any) -> list[Any]:
-    """A new list of the values of any iterable but text, which is surely meant as one value; None is no values."""
-    if isinstance(values, (str, bytes)):
-        raise TypeError(f"a repeated field takes a list, not {type(values).__name__} {values!r}")
-    return [] if values is None else list(values)
 
 
 def _exclusive_setattr(table: tuple[Field, ...]) -> Callable[[Any, str, Any], None]:

@@ -11,7 +11,7 @@ anything; `codec` then lets the interpreter find out where. Both agree on every 
                   payloads are always slices of view, so they point into the caller's bytes
     encode      (m, wholes, depth) -> text of one character a byte (Latin-1), which Python joins nearly three times as
                   fast as it makes and joins bytes; for large bytes, views and Payloads the text has the
-                  character MARK, and they are in `wholes`. What is joined is still in the processor's cache
+                  character that `wholes` has. What is joined is still in the processor's cache
     size        (m) -> int
     find        (m, out) -> None; appends every message of one class to out
 """
@@ -48,16 +48,15 @@ from proto_schema.wire.fields import (
     STRING,
     Field,
     Message,
-    as_list,
     fields_to,
     message_class,
 )
 from proto_schema.wire.interpret import footprint
+from proto_schema.wire.slots import as_list
 
 WINDOW, SPAN = 4096, 1 << 14
 SHORT, SEEN = 64, 4096  # messages of so many bytes at most are remembered while a file is decoded, so many of them
 SMALL = 1024  # bytes objects of up to this size are joined with what surrounds them
-MARK = "\u0100"  # no byte
 Lines = list[str]
 FIXED = {"float": (4, "<f"), "double": (8, "<d")}
 
@@ -398,22 +397,6 @@ def _assign(cls: type[Message], field: Field, value: str) -> Lines:
 
 
 # ---- encode
-
-
-class Wholes:
-    """What is encoded as the object it is, in the order of the text; and how many bytes more than characters it has."""
-
-    __slots__ = ("extra", "parts")
-
-    def __init__(self) -> None:
-        self.parts: list[Any] = []
-        self.extra = 0
-
-    def take(self, data: Any, size: int) -> str:
-        """The character that stands for an object of so many bytes."""
-        self.parts.append(data)
-        self.extra += size - 1
-        return MARK
 
 
 @cache

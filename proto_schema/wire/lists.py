@@ -33,7 +33,7 @@ _SOME = 32  # lists of a field that are made one by one, before those of all mes
 SHORTEST = 1 << 14  # bytes of messages that are worth it: fewer are decoded at once
 
 
-class Source:
+class UnreadBytes:
     """The bytes of what is unread in a list, and the lock of those who read them."""
 
     __slots__ = ("data", "lock")
@@ -47,7 +47,7 @@ class MessageList(list[M]):
     """The list of a repeated field of messages: a list that also has protobuf's `add`."""
 
     __slots__ = ("__weakref__", "_source")
-    _source: Source  # only where some of it is unread
+    _source: UnreadBytes  # only where some of it is unread
     MAKE: ClassVar[Callable[..., Any]]
 
     def add(self, **fields: Any) -> M:
@@ -250,7 +250,7 @@ class Unread:
 
 def _unread(kind: FieldKind, items: Iterable[Any], data: bytes) -> UnreadList[Any]:
     made = kind.unread_class(items)
-    made._source = Source(data)
+    made._source = UnreadBytes(data)
     return made
 
 
@@ -289,7 +289,7 @@ def stored(items: Any) -> Iterable[Any]:
     """What is written of a repeated field: messages, and `Frames` of what nobody has read."""
     if items.__class__ is Unread:
         if not items._made:
-            return items.parts  # type: ignore[no-any-return]
+            return items.parts
         items = items.values()
     if not isinstance(items, UnreadList):
         return items  # type: ignore[no-any-return]

@@ -32,11 +32,12 @@ from proto_schema.wire import (
     varint,
     varint_size,
 )
-from proto_schema.wire.fields import BYTES, MESSAGE, STRING, Field, Message, list_type, message_class
+from proto_schema.wire.fields import BYTES, MESSAGE, STRING, Field, Message, message_class
 from proto_schema.wire.generate import FIXED, Lines, MalformedError, indent
 from proto_schema.wire.interpret import Allowance
 from proto_schema.wire.lists import FieldKind, Frames, Unread
 from proto_schema.wire.plain import LEVELS, PADDING, fields_of, lengths, plain
+from proto_schema.wire.slots import list_type
 
 _WINDOW = 1 << 20  # bytes that are looked at together
 _LONGEST_HEADER = 6  # bytes of a tag and a length

@@ -24,7 +24,7 @@ from fuzz.codecs import touch
 from fuzz.differential import rewritten
 from fuzz.harness import difference
 from proto_schema import helper
-from proto_schema.wire import MAX_DEPTH, fields, interpret, reading, varint
+from proto_schema.wire import MAX_DEPTH, interpret, reading, slots, varint
 from proto_schema.wire.generate import decoder
 from proto_schema.wire.lists import Unread, UnreadList
 
@@ -438,13 +438,13 @@ def test_threads_get_the_same_messages() -> None:
 def test_threads_get_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what was decoded at once; both look before one of them has made the list."""
     graph = ps.GraphProto.FromString(ps.GraphProto(node=made(3)).SerializeToString())
-    make = fields.list_type
+    make = slots.list_type
 
     def slowly(*args: Any) -> Any:
         time.sleep(0.02)
         return make(*args)
 
-    monkeypatch.setattr(fields, "list_type", slowly)
+    monkeypatch.setattr(slots, "list_type", slowly)
     found: list[Any] = []
     threads = [threading.Thread(target=lambda: found.append(graph.node)) for _ in range(2)]
     for thread in threads:
