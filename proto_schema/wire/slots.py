@@ -63,7 +63,7 @@ def list_property(field: Field) -> property:
             if found.__class__ is not list:
                 found = of_text(self, found) if found.__class__ is str else found.values() if found else []
                 object.__setattr__(self, slot, found)
-        return found
+        return found  # type: ignore[no-any-return]
 
     def assign(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
@@ -82,7 +82,7 @@ def list_property(field: Field) -> property:
                     if not isinstance(found, MessageList):
                         found = list_type(self.__class__, name)(found)
                 object.__setattr__(self, slot, found)
-        return found
+        return found  # type: ignore[no-any-return]
 
     def assign_messages(self: Any, values: Any) -> None:
         object.__setattr__(self, slot, list_type(self.__class__, name)(as_list(values)))

@@ -78,6 +78,7 @@ ROWS: list[tuple[str, bytes]] = [
     ("an empty node", b"\x0a\x00"),
     ("text that is no UTF-8", node(field(3, b"\xff\xfe"), field(4, "\u00e9".encode()))),
     ("a longer node", node(field(3, b"n" * 300), field(6, b"d" * 9000))),
+    ("long names in lists", node(field(1, b"a" * 128) * 2, field(2, b"b" * 300) + field(2, b"c"), field(3, b"n"))),
     ("a node that is too long", node(field(3, b"n"), field(6, b"d" * 20000))),
     ("a node longer than a window", node(field(6, b"d" * (3 << 20)))),
     ("many inputs", node(field(1, b"a") * 30)),
@@ -220,6 +221,7 @@ def test_nodes_are_on_demand() -> None:
     }
     assert plain == {
         *("nothing", "an empty node", "text that is no UTF-8", "a longer node", "many inputs", "a negative int"),
+        "long names in lists",
         *("ints and floats and texts", "every kind of entry", "a type in an attribute", "a shape without rank"),
         *("the tag of nodes in two bytes", "the name of the graph"),  # which end the list
     }
@@ -255,6 +257,15 @@ def test_a_look_at_one_node_reads_one() -> None:
     assert graph.ByteSize() == len(graph.SerializeToString())
     assert unread(graph) == 37
     assert graph.node == expected and unread(graph) == 0 and type(graph.node) is type(ps.GraphProto().node)
+
+
+def test_long_nodes_one_by_one() -> None:
+    """Of lengths around those that take another byte."""
+    whole = [helper.make_node("Exp", ["x" * size], ["y"], name="n" * (size // 2)) for size in range(70, 130)]
+    graph = generated(ps.GraphProto(node=whole).SerializeToString(), False)
+    for at in Random(0).sample(range(60), 60):
+        assert graph.node[at] == whole[at]
+        assert graph.SerializeToString() == ps.GraphProto(node=whole).SerializeToString()
 
 
 def extended(nodes: list[Any]) -> list[Any]:
