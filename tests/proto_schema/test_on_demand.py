@@ -512,7 +512,12 @@ def test_who_walks_reads_all() -> None:
 def test_what_is_assigned_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """By another thread, while the lists of all nodes are made."""
     node = list(many().node)[7]
-    monkeypatch.setattr(reading, "values", lambda *_: lambda _: setattr(node, "input", ["assigned"]) or [])
+
+    def assigning(_: str) -> list[str]:
+        node.input = ["assigned"]
+        return []
+
+    monkeypatch.setattr(reading, "values", lambda *_: assigning)
     reading.filler.__wrapped__(ps.NodeProto, ps.NodeProto.FIELDS[0])([node])
     assert node.input == ["assigned"]
 
