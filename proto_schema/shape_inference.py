@@ -9,6 +9,7 @@ Nothing stays blank: where a size follows from nothing, it gets a name of its ow
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from proto_schema.budget import BudgetLike
 from proto_schema.graphs.sharing import sharing
@@ -16,6 +17,11 @@ from proto_schema.inference.alone import infer_function_output_types, infer_node
 from proto_schema.inference.walk import InferenceError, Walk
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 from proto_schema.wire.collection import paused_collection
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from proto_schema.files.saving import SaveOptions
 
 __all__ = [
     "InferenceError",
@@ -88,13 +94,11 @@ def save_inferred(
     model: ModelProto,
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    overwrite: bool = False,
-    shard_size: int | None = None,
-    checksums: bool = False,
+    **stored: Unpack[SaveOptions],
 ) -> None:
     """Write what was inferred of the file `source`.  Beside it, the external data stays where it is.
 
-    With `shard_size` the data is written again, to files of about that many bytes. `checksums` is that of `save`.
+    With a `shard_size` the data is written again, to files of about that many bytes. `stored` are options of `save`.
     """
     from proto_schema.external.addresses import is_address
     from proto_schema.files.models import save
@@ -104,6 +108,7 @@ def save_inferred(
     external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)
     beside = os.path.dirname(os.path.abspath(source)) == os.path.dirname(os.path.abspath(target))
     where: Where = "reference" if external and beside else None
-    if shard_size is not None or (external and is_address(os.fspath(target))):
+    if stored.get("shard_size") is not None or (external and is_address(os.fspath(target))):
         where = True
-    save(model, target, where, shard_size=shard_size, overwrite=overwrite, checksums=checksums)
+    stored["external_data"] = where
+    save(model, target, **stored)

@@ -20,7 +20,10 @@ from proto_schema.onnx import GraphProto, ModelProto, OperatorSetIdProto, Tensor
 from proto_schema.wire.collection import paused_collection
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from proto_schema.conversion.engine import Engine
+    from proto_schema.files.saving import SaveOptions
 
 __all__ = ["ConversionError", "Refusal", "convert_ir", "convert_version", "save_converted"]
 
@@ -106,14 +109,12 @@ def save_converted(
     model: ModelProto,
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    overwrite: bool = False,
-    shard_size: int | None = None,
-    checksums: bool = False,
+    **stored: Unpack[SaveOptions],
 ) -> None:
     """Write what was converted of the file `source`; data as `save_inferred` of shape_inference writes it."""
     from proto_schema.shape_inference import save_inferred
 
-    save_inferred(model, source, target, overwrite, shard_size, checksums)
+    save_inferred(model, source, target, **stored)
 
 
 def has_external(model: ModelProto) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
+from proto_schema.external.executors import ExecutorLike
 from proto_schema.files.saving import Archive, Where
 from purexport.compat import past_options
 from purexport.compat.past_options import PastOptions
@@ -92,6 +93,7 @@ def export(
     resume: bool = False,
     overwrite: bool = False,
     checksums: bool = False,
+    executor: ExecutorLike = None,
     custom_translation_table: Mapping[Any, Callable[..., object]] | None = None,
     verify: bool | list[Any] = False,
     rtol: float | None = None,
@@ -165,6 +167,7 @@ def export(
       `resume`: True: an interrupted save is continued.
       `overwrite`: True: a file that is not known to be a model may be replaced.
       `checksums`: True: the file says the SHA-256 of its tensors and data files.
+      `executor`: who writes data files, in pieces: an executor of concurrent.futures, or its name.
 
     Reports and checks:
       `verbose`: True logs the printed graph; a function gets its text.
@@ -221,6 +224,7 @@ def export(
         resume=resume,
         overwrite=overwrite,
         checksums=checksums,
+        executor=executor,
         custom_translation_table=custom_translation_table,
         verify=verify,
         rtol=rtol,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, get_args
 
 from proto_schema import operators
+from proto_schema.external.executors import ExecutorLike, check_executor
 from proto_schema.files.saving import Archive, Where, Writable
 from proto_schema.operators import runtimes
 from proto_schema.operators.runtimes import Release
@@ -155,6 +156,7 @@ class Options:
     resume: bool = False
     overwrite: bool = False
     checksums: bool = False
+    executor: ExecutorLike = None
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None
     verify: bool | list[Any] = False
     rtol: float | None = None
@@ -169,6 +171,7 @@ class Options:
     quantize: Any = None
 
     def __post_init__(self) -> None:
+        check_executor(self.executor)
         _check_opset(self.opset_version)
         _check_choices(self.operator_export_type, self.mutated_state)
         _check_names(self.input_names, self.output_names)

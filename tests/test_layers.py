@@ -103,7 +103,7 @@ CIRCLES = {
 # Only these change files: each target passes `proto_schema.files.targets.judge` on its way to them.
 WRITERS = {f"proto_schema.files.{name}" for name in ("commit", "durable", "locks", "resume")}
 WRITERS |= {"proto_schema.external.addresses"}  # objects in storage, which `external.storing` judges
-WRITERS |= {"purexport.distributed.ranks", "purexport.inspect.edit"}
+WRITERS |= {"purexport.inspect.edit"}
 CHANGES_FILES = re.compile(
     r"\bos\.(replace|rename|unlink|remove|link|symlink|truncate|ftruncate|mkdir|makedirs)\(|\bO_(WRONLY|RDWR|CREAT)\b"
     r"|\.write_(bytes|text)\(|\bopen\([^()]*[\"'](w|a|x|r\+)b?[\"']|\bshutil\.(copy\w*|move|rmtree)\("

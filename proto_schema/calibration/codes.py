@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.derived.source import source_of
-from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
 from proto_schema.quantization.codes import integers
@@ -88,6 +88,10 @@ class Codes(Payload):
     @property
     def nbytes(self) -> int:
         return self.source.elements
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.source.payload,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         def work(data: memoryview, first: int) -> bytes:

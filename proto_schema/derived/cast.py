@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, Payload, pieces, whole
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, pieces, whole
 from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
 from proto_schema.tensors.arrays import to_array
@@ -38,6 +38,17 @@ class CastPayload(Payload):
     def identity(self) -> object:
         source = self.source.identity
         return None if source is None else (type(self.source), source, self.before, self.after, self.largest)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.source,)
+
+    def section(self, start: int, stop: int) -> CastPayload | None:
+        before, after = DTYPES[self.before].bits // 8, DTYPES[self.after].bits // 8
+        if start % after or stop % after:
+            return None
+        source = self.source.section(start // after * before, stop // after * before)
+        return None if source is None else CastPayload(source, self.before, self.after, self.largest)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         width = DTYPES[self.before].bits // 8

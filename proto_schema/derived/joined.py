@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, Payload, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, pieces
 
 _HELD = 1 << 20  # bytes of each part that are held, if a row is not longer
 
@@ -28,6 +28,10 @@ class _Parts(Payload):
     def identity(self) -> object:
         found = tuple(part.identity for part in self.parts)
         return None if None in found else (type(self), found)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return self.parts
 
 
 class JoinedPayload(_Parts):

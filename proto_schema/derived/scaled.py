@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.derived.cast import STEP
-from proto_schema.external.payload import CHUNK, Payload, pieces, whole
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, pieces, whole
 from proto_schema.external.threads import in_order
 from proto_schema.tensors.dtypes import DTYPES
 
@@ -36,6 +36,10 @@ class ScaledPayload(Payload):
     def identity(self) -> object:
         source = self.source.identity
         return None if source is None else (type(self.source), source, self.factors.tobytes(), self.inner)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.source,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         width = self.dtype.itemsize

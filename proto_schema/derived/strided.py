@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, Payload, RangePayload, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, RangePayload, pieces
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -55,6 +55,10 @@ class StridedPayload(Payload):
         shape = [self.shape[axis] for axis in permutation]
         strides = [self.strides[axis] for axis in permutation]
         return StridedPayload(self.base, self.itemsize, shape, strides, self.start)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.base,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         """Raises OSError where the file cannot be read, ExternalDataError where it has changed, EOFError if cut."""

@@ -16,7 +16,7 @@ import numpy as np
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.joined import JoinedPayload, TurnsPayload
 from proto_schema.derived.strided import Array, StridedPayload, blocks, fill, is_contiguous, row_major
-from proto_schema.external.payload import CHUNK, FileRange, MemoryPayload, Payload, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, FileRange, MemoryPayload, Payload, pieces
 from proto_schema.tensors.dtypes import DTYPES
 
 HELD = 1 << 24  # bytes of a source that is held in memory to be read in another order
@@ -98,6 +98,10 @@ class TransposedPayload(Payload):
         """The same with its axes in another order once more."""
         axes = tuple(self.axes[axis] for axis in permutation)
         return TransposedPayload(self.source, self.width, self.source_shape, axes)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.source,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         held = self.source.view if isinstance(self.source, MemoryPayload) else None

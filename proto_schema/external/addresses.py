@@ -97,7 +97,7 @@ class RemoteFile:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._fs, self._path = _file_system(address)
+        self._open()
         found = self._info()
         if found.get("type") == "directory" or found.get("size") is None:
             raise IsADirectoryError(
@@ -106,10 +106,26 @@ class RemoteFile:
         self.size = int(found["size"])
         self._version = self._version_of(found)
 
+    def _open(self) -> None:
+        self._fs, self._path = _file_system(self.address)
+
+    def __getstate__(self) -> tuple[str, int, tuple[str, ...]]:
+        """For another process, whose own settings have the credentials."""
+        return self.address, self.size, self._version
+
+    def __setstate__(self, state: tuple[str, int, tuple[str, ...]]) -> None:
+        self.address, self.size, self._version = state
+        self._open()
+
     @property
     def name(self) -> str:
         """The address for messages."""
         return shown(self.address)
+
+    @property
+    def version(self) -> tuple[str, ...]:
+        """What tells the object from another at this address."""
+        return self._version
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly these bytes. OSError where they cannot be read, EOFError where there are fewer."""
@@ -166,6 +182,11 @@ class RemoteRange(RangePayload):
     @property
     def identity(self) -> object:
         return (self.file.address, self.offset, self._length)
+
+    @property
+    def version(self) -> tuple[str, ...]:
+        """That of the object."""
+        return self.file.version
 
     def part(self, offset: int, length: int) -> RemoteRange:
         """Some of these bytes."""

@@ -24,6 +24,7 @@ from proto_schema.external.payload import (
     changed,
     chunks,
     file_range,
+    is_same,
     nbytes,
     stamp_of,
 )
@@ -152,7 +153,7 @@ class Sources:
                 return
             self._stamps[path] = stamp_of(status)
         stamp = self._stamps[path]
-        if data.stamp not in (None, stamp):
+        if data.stamp is not None and not is_same(stamp, data.stamp):
             raise changed(path)
         end = data.offset + data.nbytes
         if end > stamp[2]:
@@ -230,7 +231,7 @@ class Sources:
         status = os.fstat(descriptor)
         regular, found = stat.S_ISREG(status.st_mode), stamp_of(status)
         expected = stamp or self._stamps.setdefault(path, found)
-        if regular and found == expected:
+        if regular and is_same(found, expected):
             return descriptor
         os.close(descriptor)
         if named and regular:

@@ -30,6 +30,18 @@ Place: TypeAlias = "tuple[str, int, int]"  # location, offset, length
 ZEROS = bytes(1 << 16)
 
 
+def with_gaps(payloads: Iterable[tuple[int, BytesLike]], at: int, end: int) -> Iterator[tuple[int, BytesLike]]:
+    """The payloads with their offsets, and zeros where none lies, from position `at` to `end` of a file."""
+    for offset, data in (*payloads, (end, b"")):
+        while at < offset:
+            zeros = ZEROS[: offset - at]
+            yield at, zeros
+            at += len(zeros)
+        if nbytes(data):
+            yield offset, data
+            at += nbytes(data)
+
+
 @dataclass
 class DataFile:
     """One data file: its payloads with their offsets, ascending, their size with the gaps, and the mark behind them."""
@@ -52,14 +64,8 @@ class DataFile:
 
     def parts(self) -> Iterator[BytesLike]:
         """The content in order, gaps filled with zeros."""
-        at = 0
-        for offset, data in self.payloads:
-            while at < offset:
-                zeros = ZEROS[: offset - at]
-                yield zeros
-                at += len(zeros)
+        for _, data in with_gaps(self.payloads, 0, self.size):
             yield data
-            at += nbytes(data)
         if self.mark:
             yield self.mark
 

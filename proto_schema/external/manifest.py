@@ -150,22 +150,21 @@ class Sums:
 
     def passing(self, index: int, content: DataFile) -> Iterator[BytesLike]:
         """The content of a data file; its digests are known when it has passed."""
-        offsets = {id(data): offset for offset, data in content.payloads}
-        whole = sha256()
-        for part in content.parts():
-            at = offsets.get(id(part))
-            own = None if at is None else sha256()
-            yield _Passing(part, [whole] if own is None else [whole, own])
-            if at is not None and own is not None:
-                self._note(index, at, own.hexdigest())
-        self.files[index] = whole.hexdigest()
+        return passing(content, lambda offset, digest: self.note(index, offset, digest))
+
+    def note(self, index: int, offset: int | None, digest: str) -> None:
+        """The digest of the tensors at that offset of a data file, or for None that of the file."""
+        if offset is None:
+            self.files[index] = digest
+        for tensor in self._at.get((index, offset), ()) if offset is not None else ():
+            _note(tensor, digest)
 
     def read(self, index: int, content: DataFile, written: BytesLike) -> None:
         """Takes the digests of a data file from what is there already."""
         places = [(offset, offset + nbytes(data)) for offset, data in content.payloads]
         self.files[index], found = sums_of(written, places)
         for (offset, _), digest in found.items():
-            self._note(index, offset, digest)
+            self.note(index, offset, digest)
 
     def read_references(
         self,
@@ -185,9 +184,18 @@ class Sums:
                 for tensor in rows[place]:
                     _note(tensor, digest)
 
-    def _note(self, index: int, offset: int, digest: str) -> None:
-        for tensor in self._at.get((index, offset), ()):
-            _note(tensor, digest)
+
+def passing(content: DataFile, noted: Callable[[int | None, str], None]) -> Iterator[BytesLike]:
+    """The content of a data file; `noted` hears the offset and the digest of each payload, and at last None and all."""
+    offsets = {id(data): offset for offset, data in content.payloads}
+    whole = sha256()
+    for part in content.parts():
+        at = offsets.get(id(part))
+        own = None if at is None else sha256()
+        yield _Passing(part, [whole] if own is None else [whole, own])
+        if at is not None and own is not None:
+            noted(at, own.hexdigest())
+    noted(None, whole.hexdigest())
 
 
 class _Passing(Payload):

@@ -27,6 +27,7 @@ _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) a
 KEEPS_OPEN = not _UNTRACKED
 # after this many pieces of `_LONG` bytes or more, a mapping lets go of its pages; one of `_HUGE` bytes counts as two
 _LONG, _OFTEN, _HUGE = 1 << 16, 8, 1 << 22
+_ANY_DEVICE = -1  # in a stamp: machines number the file systems that they share differently
 
 
 class Payload(ABC):
@@ -53,6 +54,20 @@ class Payload(ABC):
     def place(self) -> str:
         """Where the bytes are before they are produced, for plans: "memory", "file", "computed", or a device."""
         return "computed"
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        """What these bytes are computed from, and from nothing else. Empty where that is not known, and for ranges."""
+        return ()
+
+    @property
+    def together(self) -> object:
+        """A key that payloads share which come out of one pass over their source; None for others."""
+        return None
+
+    def section(self, start: int, stop: int) -> Payload | None:
+        """The bytes from `start` to `stop`; None where they cannot be made without others."""
+        return None
 
     def tobytes(self) -> bytes:
         """All the bytes, copied together."""
@@ -91,6 +106,11 @@ def stamp_of(status: os.stat_result) -> Stamp:
     change of the file or its properties cannot.
     """
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def is_same(found: Stamp, stamp: Stamp) -> bool:
+    """Whether a file with the one stamp is that of the other, which may come from another machine."""
+    return found[1:] == stamp[1:] and stamp[0] in (found[0], _ANY_DEVICE)
 
 
 class FileMap(mmap.mmap):
@@ -142,6 +162,9 @@ class RangePayload(Payload):
     def part(self, offset: int, length: int) -> RangePayload:
         """`length` of these bytes, from `offset` on; they must lie within them."""
 
+    def section(self, start: int, stop: int) -> RangePayload:
+        return self.part(start, stop - start)
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -188,6 +211,14 @@ class FileRange(RangePayload):
     def part(self, offset: int, length: int) -> FileRange:
         return FileRange(self.source, self.offset + offset, length, self.stamp)
 
+    def __reduce__(self) -> tuple[type[FileRange], tuple[str, int, int, Stamp | None]]:
+        """For another process, also of another machine that sees the file by this path. TypeError for a mapping."""
+        found = file_range(self)
+        if found is None:
+            raise TypeError(f"{self!r} of a mapping without a file cannot be handed to another process")
+        stamp = None if found.stamp is None else (_ANY_DEVICE, *found.stamp[1:])
+        return FileRange, (os.path.abspath(str(found.source)), self.offset, self.nbytes, stamp)
+
     def open(self) -> io.RawIOBase:
         path = str(self.source)
         return io.FileIO(path) if self.stamp is None else opened(path, self.stamp)
@@ -211,7 +242,7 @@ class FileRange(RangePayload):
 def opened(path: str, stamp: Stamp) -> io.FileIO:
     """The file that had this stamp, open. ExternalDataError for another that has its name now, be it a pipe."""
     file = io.FileIO(path, opener=without_waiting)
-    if stamp_of(os.fstat(file.fileno())) != stamp:
+    if not is_same(stamp_of(os.fstat(file.fileno())), stamp):
         file.close()
         raise changed(path)
     return file
@@ -272,6 +303,12 @@ class MemoryPayload(Payload):
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         return pieces(self.view, limit)
 
+    def section(self, start: int, stop: int) -> MemoryPayload:
+        return MemoryPayload(self.view[start:stop])
+
+    def __reduce__(self) -> tuple[type[MemoryPayload], tuple[bytes]]:
+        return MemoryPayload, (bytes(self.view),)
+
 
 def as_payload(data: BytesLike) -> Payload:
     """The payload of bytes that may be in memory."""
@@ -281,15 +318,22 @@ def as_payload(data: BytesLike) -> Payload:
 class LazyPayload(Payload):
     """`size` bytes that `function` makes when they are written: one bytes-like object, or an iterable of them.
 
-    `function` is called again for every pass. A pass that makes another number of bytes raises ValueError.
+    `function` is called again for every pass. A pass that makes another number of bytes raises ValueError. `sources`
+    are what it reads, if it reads nothing else.
     """
 
     def __init__(
-        self, size: int, function: Callable[[], object], identity: object = None, description: str = ""
+        self,
+        size: int,
+        function: Callable[[], object],
+        identity: object = None,
+        description: str = "",
+        sources: tuple[BytesLike, ...] = (),
     ) -> None:
         self._size = size
         self._function = function
         self._identity = identity
+        self._sources = sources
         self._description = description or getattr(function, "__qualname__", "a function")
 
     @property
@@ -299,6 +343,10 @@ class LazyPayload(Payload):
     @property
     def identity(self) -> object:
         return self._identity
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return self._sources
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         made = 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
-from proto_schema.external.addresses import refuse_address
+from proto_schema.external.addresses import is_address, joined, names_in
 from proto_schema.external.copying import Sources
 from proto_schema.external.datafiles import Plan, payload_of, plan, with_data, without_data
 from proto_schema.external.meter import Meter, Progress
@@ -95,13 +95,19 @@ def share(
     an error or an interruption between two of them leaves the others as they were, with their data. Files are replaced
     as `save` does it, with `overwrite`, `progress` and `alignment` as there. With `dry_run` nothing is written, and the
     folder need not exist.
+    The folder may be an address in storage: its data files have names of their own then, and the models appear last.
     Raises as `save` does; ValueError for names that are no names of files in the folder, or for no models.
     """
     names = list(models)
     place = os.fspath(folder)
-    refuse_address(place, "the folder of shared data")
     _check(names, location, size_threshold, alignment, shard_size)
-    paths = [os.path.join(place, name) for name in names]
+    paths = [joined(place, name) for name in names]
+    if is_address(place):
+        shared = _SharedSave(place, names, list(models.values()), overwrite, True)
+        shared.prepare(location, size_threshold, alignment, shard_size)
+        if not dry_run:
+            _store(shared, progress)
+        return shared.described(paths)
     with ExitStack() as stack:
         for path in paths if os.path.isdir(place or ".") or not dry_run else ():
             with blamed_on(path):
@@ -122,6 +128,17 @@ def share(
             with blamed_on(paths[0]):
                 _commit(work, together, commits, meter)
         return work.described(paths)
+
+
+def _store(work: _SharedSave, progress: Progress | None) -> None:
+    """Writes what was prepared to a folder in storage."""
+    from proto_schema.external.storing import judge_name, write_all
+
+    there = names_in(work.folder)
+    for name in work.names:
+        judge_name(work.folder, name, there, work.overwrite)
+    meter = Meter(progress, work.layout_size + sum(size for _, size in work.encoded(work.locations)))
+    write_all(work.folder, work.names, work.layout, work.locations, work.encoded, meter)
 
 
 def _check(names: Sequence[str], location: str | None, threshold: int, alignment: int, shard: int | None) -> None:
@@ -176,6 +193,11 @@ class _SharedSave:
     def _named(self, asked: str | None) -> list[str]:
         """The wanted names of the data files: free, or of files that may be replaced."""
         count = len(self.layout.files)
+        if is_address(self.folder):
+            from proto_schema.external.storing import free_names
+
+            usual = "{0}.{2}{1}".format(*os.path.splitext(LOCATION), os.urandom(4).hex())
+            return free_names(asked, usual, names_in(self.folder), count)
         if asked is not None:
             names = data_names(asked, count)
             for name in names:
@@ -209,7 +231,7 @@ class _SharedSave:
 
     def path(self, name: str) -> str:
         """The path of a file of the folder."""
-        return os.path.join(self.folder, name)
+        return joined(self.folder, name)
 
     @property
     def layout_size(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 from proto_schema.external.copying import Sources, by_kernel, read_chunks
 from proto_schema.external.meter import Meter
-from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view, nbytes, pieces
 
 WRITE_BACK = 1 << 28  # bytes between two requests to bring them to the disk
 WRITE = 1 << 16  # bytes a call to write: for more, Linux looks for large pages, which takes longer than the copy
@@ -119,6 +119,31 @@ def create(path: str, size: int, like: Sequence[str]) -> None:
     """Makes the new file `path` of `size` zeros, their space reserved, for others to write to; removed on failure."""
     with _made(path, size, like) as descriptor:
         os.ftruncate(descriptor, size)
+
+
+def write_at(path: str, size: int, places: Iterable[tuple[int, BytesLike]], sources: Sources) -> int:
+    """Writes payloads to offsets of a file that has this size already, and syncs it; returns how many bytes.
+
+    OSError where that fails, and where the file is not the one that was made.
+    """
+    flags = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        reason = "the first process made it, this one does not see it: save to a folder that all processes share"
+        raise OSError(errno.ENOENT, reason, path) from None
+    count = 0
+    try:
+        if os.fstat(descriptor).st_size != size:
+            raise OSError(f"{path} is not the file of {size} bytes that the first process made")
+        for offset, data in places:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            write_parts(descriptor, [data], sources, Meter())
+            count += nbytes(data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return count
 
 
 @contextmanager

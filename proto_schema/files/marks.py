@@ -42,11 +42,21 @@ def is_marked(path: str, names: Iterable[str], model: str) -> bool:
     """Whether the file at `path` is regular and ends in the mark of one of the names, for that model or several."""
     with suppress(OSError):
         size, found = _marked(path)
-        for name in names:
-            start = _DATA + b"%d bytes, %s of " % (size, _plain(name))
-            if found.startswith(start) and found.endswith(b"\n"):
-                return _plain(model) in found[len(start) : -1].split(b", ")
+        return any(_names(found, size, name, model) for name in names)
     return False
+
+
+def is_mark_of(tail: bytes, start: int, name: str, model: str) -> bool:
+    """Whether a file of that name, whose last bytes from `start` on are `tail`, ends in its mark for that model."""
+    size = size_without_mark(tail, start)
+    return _names(tail[size - start :], size, name, model)
+
+
+def _names(found: bytes, size: int, name: str, model: str) -> bool:
+    start = _DATA + b"%d bytes, %s of " % (size, _plain(name))
+    if not (found.startswith(start) and found.endswith(b"\n")):
+        return False
+    return _plain(model) in found[len(start) : -1].split(b", ")
 
 
 def size_of_data(path: str) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
 from proto_schema.external.addresses import RemoteFile, RemoteFolder, folder_of, is_address
+from proto_schema.external.executors import ExecutorLike
 from proto_schema.external.meter import Progress
 from proto_schema.external.payload import FileMap
 from proto_schema.files import saving
@@ -128,6 +129,7 @@ def save(
     archive: Archive = None,
     overwrite: bool = False,
     checksums: bool = False,
+    executor: ExecutorLike = None,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
 
@@ -152,14 +154,17 @@ def save(
     never those that hold data of another model.
     checksums=True: the model says the SHA-256 of each tensor and each data file, taken while the bytes pass;
     `purexport check --checksums` compares. Not with an archive.
+    executor: who writes the data files, in independent pieces: any `concurrent.futures.Executor`, or "threads",
+    "processes" (":4" behind these says how many), "dask://HOST:PORT" or "mpi". The bytes are those of a save without
+    one. What lies in this process's memory, and what a function computes, this process writes. The pieces of a worker
+    that dies are done again. In storage a worker writes whole data files: give a `shard_size`.
     Raises EncodeError for what the format cannot hold or what cannot be referred to, OSError where the target cannot be
     written (it stays as it was; before the first byte where the disk is too small), among these FileExistsError and
     PermissionError for a file that must not be replaced, ExternalDataError where data to be written cannot be read, or
     changed since the model was loaded.
     """
-    options = WriteOptions(
-        external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite, checksums
-    )
+    where = external_data, location, size_threshold, alignment, shard_size
+    options = WriteOptions(*where, resume, archive, overwrite, checksums, executor)
     if is_address(target):
         from proto_schema.external.storing import save_to_address  # for an address only
 
@@ -182,6 +187,7 @@ def plan(
     archive: Archive = None,
     overwrite: bool = False,
     checksums: bool = False,
+    executor: ExecutorLike = None,
 ) -> SavePlan:
     """What `save` with these arguments would write: files, tensors, sources, disk space, memory. Writes nothing.
 
@@ -189,7 +195,6 @@ def plan(
     """
     from proto_schema.files.saveplan import describe
 
-    options = WriteOptions(
-        external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite, checksums
-    )
+    where = external_data, location, size_threshold, alignment, shard_size
+    options = WriteOptions(*where, resume, archive, overwrite, checksums, executor)
     return describe(prepare(model, target, options))

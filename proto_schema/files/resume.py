@@ -1,12 +1,13 @@
 """Data files whose writing can go on after an interruption: a partial file of a fixed name, and a journal beside it.
 
-Strategy: the content goes to NAME.partial. Every `BLOCK` bytes that file is synced; then a line of NAME.partial.journal
-says how far it is, and is synced too. So the journal never claims what is not on the disk. It begins with the mark of
-the model (`marks.py`): a partial file without such a journal is somebody else's. Its second line is a fingerprint of
-the plan: every offset and length, and for bytes that come from a file which file, its size and time. It gets its name
-with these two lines in it: saves of other models in the folder see at every moment whose it is.
-The next save with the same plan believes nothing: it compares what lies there with what it would write, byte by byte,
-and goes on after the last finished range that is right. Reading both is quicker than writing again.
+Strategy: the content goes to NAME.partial, a piece (`external/pieces.py`) at a time. When a piece is synced, a line of
+NAME.partial.journal says so, and is synced too. So the journal never claims what is not on the disk. It begins with the
+mark of the model (`marks.py`): a partial file without such a journal is somebody else's. Its second line is a
+fingerprint of the plan: every offset and length, and for bytes of files which files, their size and time. It
+gets its name with these two lines in it: saves of other models in the folder see at every moment whose it is.
+The next save with the same plan compares what lies there. A piece that is computed from files alone has its SHA-256 in
+the journal, so that it is not computed again; of all others each byte is compared with what would be written. Reading
+both is quicker than writing again.
 The lock of the target is held, so no other save of this model is at work.
 """
 
@@ -19,12 +20,12 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 
 from proto_schema.external.copying import Sources, read_chunks
 from proto_schema.external.datafiles import DataFile
-from proto_schema.external.meter import Meter
-from proto_schema.external.payload import BytesLike, FileRange, Payload, byte_view, file_range, nbytes, stamp_of
+from proto_schema.external.executors import Workers
+from proto_schema.external.payload import nbytes
+from proto_schema.external.pieces import Piece, description, digest_of, pieces_of, write_pieces
 from proto_schema.files.commit import Commit
 from proto_schema.files.durable import (
     creation_mode,
@@ -34,19 +35,18 @@ from proto_schema.files.durable import (
     sync_folder,
     write_all,
     write_new,
-    write_parts,
 )
 from proto_schema.files.marks import is_journal, journal_mark
 from proto_schema.files.naming import JOURNAL, PARTIAL
+from proto_schema.version import VERSION
 
-BLOCK = 1 << 28  # bytes between two lines of the journal: what an interruption costs at most
 _FLAGS = os.O_RDWR | os.O_CREAT
 for _name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NONBLOCK"):
     _FLAGS |= getattr(os, _name, 0)
 _log = logging.getLogger("proto_schema")
 
 
-def write_resumable(commit: Commit, target: str, content: DataFile) -> str:
+def write_resumable(commit: Commit, target: str, content: DataFile, workers: Workers | None = None) -> str:
     """Writes a data file durably, going on where an earlier save stopped; returns the path of the partial file.
 
     Where that fails, what is finished stays for the next save. Raises OSError, also where somebody else has a file of
@@ -56,18 +56,29 @@ def write_resumable(commit: Commit, target: str, content: DataFile) -> str:
     model = os.path.basename(commit.path)
     _refuse_others(partial, journal_path, model)
     commit.keep(partial, journal_path)
-    ranges: list[int] = []
+    finished: dict[int, tuple[int, str]] = {}
     try:
         head = journal_mark(model) + f"{_fingerprint(content)}\n".encode()
         _begin(commit, target, head)
         with _opened(journal_path) as journal_descriptor:
-            journal = _Journal(journal_path, journal_descriptor, head, ranges)
+            journal = _Journal(journal_path, journal_descriptor, head, finished)
+            pieces = pieces_of(content)
             with _opened(partial, creation_mode(commit.like(target))) as descriptor:
                 keep_mode(descriptor, partial, commit.like(target))
                 sync_folder(partial)
-                _write(descriptor, target, content, journal, commit.sources or Sources(), commit.meter)
+                if not finished:
+                    os.ftruncate(descriptor, 0)
+                left = _left(descriptor, partial, pieces, journal)
+                reserve(descriptor, content.whole_size)
+                os.ftruncate(descriptor, content.whole_size)
+            if len(left) < len(pieces):
+                done = sum(piece.size for piece in pieces) - sum(piece.size for piece in left)
+                _log.info("%s: going on at %d of %d bytes", partial, done, content.whole_size)
+                commit.meter.add(done)
+            sources = commit.sources or Sources()
+            write_pieces(partial, content.whole_size, left, workers, sources, commit.meter, journal.add, digests=True)
     except BaseException:
-        if not ranges:  # of no use to anyone
+        if not finished:  # of no use to anyone
             remove_all([partial, journal_path])
         raise
     return partial
@@ -108,145 +119,93 @@ def partial_space(target: str) -> int:
         return 0
 
 
-def _write(descriptor: int, target: str, content: DataFile, journal: _Journal, sources: Sources, meter: Meter) -> None:
-    size = content.whole_size
-    rest = _verified(descriptor, content, journal)
-    at = journal.finished
-    if at:
-        _log.info("%s%s: going on at %d of %d bytes", target, PARTIAL, at, size)
-    else:
-        os.ftruncate(descriptor, 0)
-    meter.add(at)
-    reserve(descriptor, size)
-    while at < size:
-        os.lseek(descriptor, at, os.SEEK_SET)
-        taken: list[int] = []
-        write_parts(descriptor, _block(rest, at, taken), sources, meter)
-        os.fsync(descriptor)
-        at += sum(taken)
-        journal.add(at)
+def _left(descriptor: int, path: str, pieces: list[Piece], journal: _Journal) -> list[Piece]:
+    """The pieces that are to be written; the journal keeps those that are there and right."""
+    right, wrong = [], 0
+    for piece in pieces:
+        said = journal.finished.get(piece.end)
+        if said is None or said[0] != piece.start:
+            continue
+        if _is_there(descriptor, path, piece, said[1]):
+            right.append(piece)
+        else:
+            _log.warning("%s: the bytes from %d on are not those that are to be written", path, piece.start)
+            wrong += 1
+    if wrong or len(right) < len(journal.finished):
+        journal.keep([piece.end for piece in right])
+    ends = {piece.end for piece in right}
+    return [piece for piece in pieces if piece.end not in ends]
 
 
-def _block(parts: Iterator[BytesLike], at: int, taken: list[int]) -> Iterator[BytesLike]:
-    """The parts from position `at` up to the next line of the journal; `taken` gets their sizes."""
-    end = (at // BLOCK + 1) * BLOCK
-    for part in parts:
-        taken.append(nbytes(part))
-        at += taken[-1]
-        yield part
-        if at >= end:
-            return
-
-
-def _verified(descriptor: int, content: DataFile, journal: _Journal) -> Iterator[BytesLike]:
-    """What is left to write after the finished ranges, of which the journal keeps those that are right."""
-    at, parts = 0, _sections(content)
-    while at < journal.finished:
-        part = next(parts, b"")
-        head, tail = _section(part, 0, journal.finished - at), _section(part, journal.finished - at, nbytes(part))
-        if not nbytes(head) or not _lie_at(descriptor, at, head):
-            _log.warning("%s: the bytes from %d on are not those that are to be written", journal.path, at)
-            journal.keep_up_to(at)
-            return _verified(descriptor, content, journal)
-        at += nbytes(head)
-        if nbytes(tail):
-            return chain([tail], parts)
-    return parts
-
-
-def _lie_at(descriptor: int, at: int, data: BytesLike) -> bool:
-    for chunk in read_chunks(data):
-        if os.pread(descriptor, len(chunk), at) != chunk:
-            return False
-        at += len(chunk)
+def _is_there(descriptor: int, path: str, piece: Piece, digest: str) -> bool:
+    if os.fstat(descriptor).st_size < piece.end:
+        return False
+    if digest:
+        return digest_of(path, piece.start, piece.end) == digest
+    at = piece.start
+    for _, data in piece.places():
+        for chunk in read_chunks(data):
+            if os.pread(descriptor, len(chunk), at) != chunk:
+                return False
+            at += len(chunk)
     return True
-
-
-def _sections(content: DataFile) -> Iterator[BytesLike]:
-    """The content in parts that can be cut, none across a multiple of `BLOCK` but the pieces of computed ones."""
-    at = 0
-    for data in content.parts():
-        computed = isinstance(data, Payload) and not isinstance(data, FileRange)
-        for part in read_chunks(data) if computed else [data]:
-            start, size = 0, nbytes(part)
-            while start < size:
-                stop = size if computed else min(size, start + BLOCK - at % BLOCK)
-                yield _section(part, start, stop)
-                at += stop - start
-                start = stop
-
-
-def _section(data: BytesLike, start: int, stop: int) -> BytesLike:
-    """Some bytes of what is in memory or in a file."""
-    if not isinstance(data, Payload):
-        return byte_view(data)[start:stop]
-    assert isinstance(data, FileRange)
-    if not isinstance(data.source, str):
-        return memoryview(data.source)[data.offset + start : data.offset + min(stop, data.nbytes)]
-    return FileRange(data.source, data.offset + start, max(min(stop, data.nbytes) - start, 0), data.stamp)
 
 
 def _fingerprint(content: DataFile) -> str:
     """Equal for two contents only if their layouts are equal, and their bytes as far as they come from files."""
-    made = hashlib.sha256(f"{content.whole_size}\n".encode())
+    made = hashlib.sha256(f"{content.whole_size} {VERSION}\n".encode())
     for offset, data in content.payloads:
-        found, source = file_range(data), ""
-        if found is not None:
-            path = os.path.abspath(str(found.source))
-            source = f"{path!r} {found.offset} {found.stamp or stamp_of(os.stat(path))}"
-        made.update(f"{offset} {nbytes(data)} {source}\n".encode(errors="surrogateescape"))
+        made.update(f"{offset} {nbytes(data)} {description(data)}\n".encode(errors="surrogateescape"))
     return made.hexdigest()
 
 
 class _Journal:
-    """The ends of the finished ranges; each begins where the one before ends. They survive a crash of the system."""
+    """The finished pieces: by their ends, their starts and digests ('' without one). They survive a crash."""
 
-    def __init__(self, path: str, descriptor: int, head: bytes, ranges: list[int]) -> None:
+    def __init__(self, path: str, descriptor: int, head: bytes, finished: dict[int, tuple[int, str]]) -> None:
         self.path = path
-        self.ranges = ranges
+        self.finished = finished
         self._descriptor = descriptor
         self._head = head
         self._read(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
-    @property
-    def finished(self) -> int:
-        """How many bytes of the partial file are finished."""
-        return self.ranges[-1] if self.ranges else 0
+    def keep(self, ends: list[int]) -> None:
+        """Only the pieces with these ends hold."""
+        kept = {end: self.finished[end] for end in ends}
+        self.finished.clear()
+        self.finished.update(kept)
+        os.ftruncate(self._descriptor, len(self._head))
+        self._append(b"".join(_line(end, *said) for end, said in kept.items()))
 
-    def keep_up_to(self, end: int) -> None:
-        """Only the ranges that end there, or before, hold."""
-        while self.ranges and self.ranges[-1] > end:
-            self.ranges.pop()
-        os.ftruncate(self._descriptor, len(self._head) + sum(len(_line(stop)) for stop in self.ranges))
-        os.fsync(self._descriptor)
+    def add(self, piece: Piece, digest: str) -> None:
+        """The piece is on the disk."""
+        self._append(_line(piece.end, piece.start, digest))
+        self.finished[piece.end] = (piece.start, digest)
 
-    def add(self, stop: int) -> None:
-        """The bytes up to `stop` are on the disk."""
-        self._append(_line(stop))
-        self.ranges.append(stop)
-
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: bytes) -> None:
         os.lseek(self._descriptor, 0, os.SEEK_END)
-        write_all(lambda data: os.write(self._descriptor, data), line)
+        write_all(lambda data: os.write(self._descriptor, data), lines)
         os.fsync(self._descriptor)
 
     def _read(self, found: bytes) -> None:
         at = len(self._head)
         for line in found[at:].splitlines(keepends=True):
-            with suppress(ValueError, IndexError):
-                stop = int(line.decode("ascii").split()[0])
-                if stop > self.finished and line == _line(stop):
-                    self.ranges.append(stop)
+            with suppress(ValueError):
+                end, start, digest, _ = line.decode("ascii").split(" ")
+                said = (int(start), digest.strip("-"))
+                if line == _line(int(end), *said):
+                    self.finished[int(end)] = said
                     at += len(line)
                     continue
             break  # a line that was being written when the end came
         if at < len(found):
-            self.keep_up_to(self.finished)
+            self.keep(list(self.finished))
 
 
-def _line(stop: int) -> bytes:
+def _line(end: int, start: int, digest: str) -> bytes:
     """With a checksum of its own."""
-    return f"{stop} {hashlib.sha256(str(stop).encode()).hexdigest()[:16]}\n".encode()
+    said = f"{end} {start} {digest or '-'}"
+    return f"{said} {hashlib.sha256(said.encode()).hexdigest()[:16]}\n".encode()
 
 
 @contextmanager

@@ -8,9 +8,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from proto_schema.external import tensors as tensors_of
+from proto_schema.external.addresses import is_address, name_of
 from proto_schema.external.copying import by_kernel
+from proto_schema.external.datafiles import Plan, payload_of, plan
 from proto_schema.external.payload import CHUNK, BytesLike, Payload, address, byte_view, file_range, nbytes
-from proto_schema.files.saving import Work
+from proto_schema.external.pieces import pieces_of
+from proto_schema.files.naming import data_names, fitted
+from proto_schema.files.saving import Stored, Work, WriteOptions
+from proto_schema.onnx import ModelProto
 from proto_schema.units import size_text
 from proto_schema.wire.generate import SMALL
 from proto_schema.wire.records import dataclass
@@ -51,12 +57,41 @@ class PlannedTensor:
 
 
 @dataclass(frozen=True)
+class PlannedPiece:
+    """A part of the work on a data file that does not depend on others: bytes `start` to `end` of `file`.
+
+    `tensors` are those whose bytes, or some of them, are in it. `functions` are the names of the classes that compute
+    these ("copy" for bytes as they are), `sources` the ranges (path or address, offset, length) that they read.
+    `where`: "anywhere" any process can make it, "threads" those of this process, "here" only the one that saves.
+    """
+
+    file: str
+    start: int
+    end: int
+    tensors: list[str]
+    functions: list[str]
+    sources: list[tuple[str, int, int]]
+    where: str
+
+    def __str__(self) -> str:
+        made = f"{', '.join(self.functions)}: {_few(self.tensors)}"
+        read = [f"{os.path.basename(path)} {offset}..{offset + length}" for path, offset, length in self.sources]
+        from_ = f" <- {_few(read)}" if read else ""
+        return f"{self.file} {self.start}..{self.end}  {self.where:<8}  {made}{from_}"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@dataclass(frozen=True)
 class SavePlan:
     """What `save` with the same arguments would write.
 
     `kind` is "inline", "external" or "reference"; `target` the path, '' for a stream. `needed` is the disk space that
     it takes until what it replaces is gone, `free` what there is (None where unknown). `memory` bounds what the save
-    holds beside the model; a function that computes a tensor holds what it makes besides.
+    holds beside the model; a function that computes a tensor holds what it makes besides. `pieces` are the independent
+    parts of the work on data files, which `executor` of `save` deals out.
     """
 
     target: str
@@ -66,6 +101,7 @@ class SavePlan:
     needed: int
     free: int | None
     memory: int
+    pieces: list[PlannedPiece]
 
     @property
     def written(self) -> int:
@@ -115,6 +151,9 @@ class SavePlan:
                 yield f"{way:<9} {size_text(self._length(way)):>8}  {number} {what}{self._places(way)}"
         free = "" if self.free is None else f", {size_text(self.free)} free"
         yield f"{'disk':<9} {size_text(self.needed):>8}  needed{free}{'' if self.fits else ': TOO SMALL'}"
+        if self.pieces:
+            away = sum(piece.where == "anywhere" for piece in self.pieces)
+            yield f"{'pieces':<9} {len(self.pieces):>8}  {away} of which any worker of an executor can write"
         yield f"{'memory':<9} {size_text(self.memory):>8}  at most, beside the model"
 
     def _places(self, way: str) -> str:
@@ -136,7 +175,36 @@ def describe(work: Work) -> SavePlan:
     """The plan of a save that was prepared."""
     tensors = list(_tensors(work))
     memory = _memory(work, tensors)
-    return SavePlan(work.path or "", work.kind, list(_files(work)), tensors, work.needed, work.free(), memory)
+    pieces = [] if work.archive or work.unchanged else list(_pieces(work.stored, work.layout, work.names))
+    return SavePlan(work.path or "", work.kind, list(_files(work)), tensors, work.needed, work.free(), memory, pieces)
+
+
+def planned_pieces(model: ModelProto, name: str, options: WriteOptions) -> list[PlannedPiece]:
+    """The pieces of a save with data files to a file or an object of this name; in storage each is a whole file."""
+    stored = [(tensor, data) for tensor in tensors_of(model) if (data := payload_of(tensor)) is not None]
+    layout = plan(stored, options.size_threshold, options.alignment, options.shard_size)
+    names = data_names(options.location or fitted(name_of(name), ".data"), len(layout.files))
+    return list(_pieces(stored, layout, names, whole=is_address(name)))
+
+
+def _pieces(stored: Stored, layout: Plan, names: list[str], whole: bool = False) -> Iterator[PlannedPiece]:
+    there: list[list[tuple[int, int, str]]] = [[] for _ in layout.files]
+    for tensor, data in stored:
+        if place := layout.places.get(id(tensor)):
+            there[place[0]].append((place[1], place[1] + nbytes(data), tensor.name or ""))
+    for name, content, rows in zip(names, layout.files, there, strict=True):
+        rows.sort()
+        first = 0
+        for piece in pieces_of(content, content.whole_size or 1 if whole else None):
+            while first < len(rows) and rows[first][1] <= piece.start:
+                first += 1
+            inside = []
+            for start, end, tensor_name in rows[first:]:
+                if start >= piece.end:
+                    break
+                if end > piece.start:
+                    inside.append(tensor_name)
+            yield PlannedPiece(name, piece.start, piece.end, inside, piece.functions, list(piece.sources), piece.reach)
 
 
 def _files(work: Work) -> Iterator[PlannedFile]:

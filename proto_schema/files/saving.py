@@ -33,6 +33,7 @@ from proto_schema.external.datafiles import (
     with_data,
     without_data,
 )
+from proto_schema.external.executors import ExecutorLike, Workers, check_executor, opened_workers
 from proto_schema.external.manifest import (
     Sums,
     digests_of_files,
@@ -43,10 +44,11 @@ from proto_schema.external.manifest import (
 )
 from proto_schema.external.meter import Meter, Progress
 from proto_schema.external.payload import BytesLike, FileRange, Stamp, changed, nbytes, stamp_of
+from proto_schema.external.pieces import pieces_of, write_pieces
 from proto_schema.external.references import referred
 from proto_schema.files.archive import model_name, tar_parts
 from proto_schema.files.commit import Commit, DataCommit, DataWriter, turn, write_data
-from proto_schema.files.durable import blamed_on, takes_rename, write_stream, write_through
+from proto_schema.files.durable import blamed_on, create, takes_rename, write_stream, write_through
 from proto_schema.files.locks import Lock
 from proto_schema.files.naming import data_names, fitted
 from proto_schema.files.owned import READ_ONLY, Surroundings, is_checkpoint
@@ -80,6 +82,7 @@ class SaveOptions(TypedDict, total=False):
     archive: Archive
     overwrite: bool
     checksums: bool
+    executor: ExecutorLike
 
 
 Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
@@ -98,8 +101,10 @@ class WriteOptions:
     archive: Archive = None
     overwrite: bool = False
     checksums: bool = False
+    executor: ExecutorLike = None
 
     def __post_init__(self) -> None:
+        check_executor(self.executor)
         location, shard = self.location, self.shard_size
         if self.archive not in (None, "tar"):
             raise ValueError(f"archive={self.archive!r} is neither None nor 'tar'")
@@ -206,8 +211,9 @@ def save(
     if path is None or not takes_rename(path):
         _write_out(prepare(model, target, options), progress)
         return
-    with blamed_on(path), turn(path) as lock:
-        _commit(prepare(model, path, options, lock), lock, progress, writer)
+    with opened_workers(options.executor) as workers, blamed_on(path), turn(path) as lock:
+        work = prepare(model, path, options, lock)
+        _commit(work, lock, progress, writer or _writer(work.resume, workers))
 
 
 def prepare(model: ModelProto, target: Any, options: WriteOptions, lock: Lock | None = None) -> Work:
@@ -438,7 +444,23 @@ def _write_out(work: Work, progress: Progress | None) -> None:
     meter.finish()
 
 
-def _commit(work: Work, lock: Lock, progress: Progress | None, writer: DataWriter | None) -> None:
+def _writer(resume: bool, workers: Workers | None) -> DataWriter:
+    """How data files are written."""
+    if resume:
+        return lambda commit, target, content: write_resumable(commit, target, content, workers)
+    if workers is None:
+        return write_data
+
+    def write(commit: Commit, target: str, content: DataFile) -> str:
+        name, size = commit.temporary(), content.whole_size
+        create(name, size, commit.like(target))
+        write_pieces(name, size, pieces_of(content), workers, commit.sources or Sources(), commit.meter)
+        return name
+
+    return write
+
+
+def _commit(work: Work, lock: Lock, progress: Progress | None, writer: DataWriter) -> None:
     """Writes what was prepared: all of it, or nothing if that raises."""
     meter = Meter(progress, work.data_size + work.size)
     _refuse_full(work)
@@ -447,7 +469,7 @@ def _commit(work: Work, lock: Lock, progress: Progress | None, writer: DataWrite
         same = work.archive or (names == work.names and work.sums is None)
         return (work.parts, work.size) if same else _outside(work, names)
 
-    writer = _with_digests(work, writer or (write_resumable if work.resume else write_data))
+    writer = _with_digests(work, writer)
     files = [] if work.archive else work.layout.files
     made = DataCommit(
         work.target, lock, files, encoded, work.objection, work.check, list(work.used), work.sources, meter, writer

@@ -13,7 +13,7 @@ from proto_schema.budget import BudgetLike
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
-from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.candidates import Weight
 from proto_schema.quantization.codes.elements import stored
@@ -74,6 +74,10 @@ class _Numbers(Payload):
     @property
     def nbytes(self) -> int:
         return self.size
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.owner.source,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         for numbers in self.owner.numbers():

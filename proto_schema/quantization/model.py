@@ -18,7 +18,7 @@ from proto_schema.budget import BudgetLike
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.source import source_of
 from proto_schema.derived.transposed import permuted
-from proto_schema.external.payload import CHUNK, Payload, byte_view
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view
 from proto_schema.ir import Builder, Graph, Node, Value
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.quantization.balanced import Reciprocals
@@ -524,6 +524,19 @@ class _WholeScale(Payload):
     @property
     def nbytes(self) -> int:
         return 4
+
+    @property
+    def identity(self) -> object:
+        codes = self.owner.codes.identity
+        return None if codes is None else (type(self), codes)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.owner.source,)
+
+    @property
+    def together(self) -> object:
+        return id(self.owner)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         yield byte_view(np.float32(self.owner.whole or 0).tobytes())

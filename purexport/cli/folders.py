@@ -16,7 +16,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
     """The folder to read and the one to write."""
     parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
-    add_data_files(parser, checksums=False)
+    add_data_files(parser, one_model=False)
 
 
 def add_opset_and_dtype(parser: argparse.ArgumentParser, opset: int) -> None:

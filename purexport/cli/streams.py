@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO, TypedDict
 
 import proto_schema as ps
+from proto_schema.external.executors import NAMES, check_executor
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_size
 
@@ -26,17 +27,34 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help=text)
 
 
-def add_data_files(parser: argparse.ArgumentParser, checksums: bool = True) -> None:
-    """The options for data files: how many, and with digests."""
-    parser.add_argument("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 5GB")
-    if checksums:
+def add_data_files(parser: argparse.ArgumentParser, one_model: bool = True) -> None:
+    """The options for data files: how many, and for the verbs that write one model, digests and who writes them."""
+    add = parser.add_argument
+    add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 5GB")
+    if one_model:
         text = "write the SHA-256 of each tensor and each data file into the model, for `purexport check --checksums`"
-        parser.add_argument("--checksums", action="store_true", help=text)
+        add("--checksums", action="store_true", help=text)
+        add("--executor", metavar="NAME", help=f"who writes the data files, in pieces: {NAMES}")
+        add("--resume", action="store_true", help="continue an interrupted run: keep the finished part of data files")
 
 
 def data_files(args: argparse.Namespace) -> DataFiles:
     """What these options say. Raises UsageError."""
-    return DataFiles(shard_size=parse_size(args.shard_size), checksums=args.checksums)
+    return DataFiles(
+        shard_size=parse_size(args.shard_size),
+        checksums=args.checksums,
+        executor=parse_executor(args.executor),
+        resume=args.resume,
+    )
+
+
+def parse_executor(text: str | None) -> str | None:
+    """The name of an executor, checked. Raises UsageError."""
+    try:
+        check_executor(text)
+    except ValueError as error:
+        raise UsageError(f"--executor: {error}") from None
+    return text
 
 
 class DataFiles(TypedDict):
@@ -44,6 +62,8 @@ class DataFiles(TypedDict):
 
     shard_size: int | None
     checksums: bool
+    executor: str | None
+    resume: bool
 
 
 def report_stream(target: str) -> TextIO:
@@ -107,5 +127,5 @@ def save_changed(
     judge(os.fspath(target), "model", files_of(os.fspath(source)), force)
     tensors = model.graph.initializer if model.graph is not None else ()
     outside = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors)
-    where = True if outside or stored["shard_size"] is not None else None
+    where = True if outside or stored["resume"] or stored["shard_size"] is not None else None
     ps.save(made, target, external_data=where, overwrite=force, **stored)

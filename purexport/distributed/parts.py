@@ -8,8 +8,7 @@ those on its right.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,11 +100,8 @@ def _cutting_order(placements: Sequence[Any], mesh: Any) -> list[int]:
     return plain + strided
 
 
-def write_part(descriptor: int, base: int, part: Part) -> int:
-    """Writes a part's bytes to their places in the tensor that begins at `base` of an open file; returns how many.
-
-    Raises OSError.
-    """
+def places_of(part: Part, base: int) -> Iterator[tuple[int, memoryview]]:
+    """The bytes of a part, with their offsets in the file in which the whole tensor begins at `base`."""
     run, starts = run_starts(part.shape, part.box, part.tensor.element_size())
     left, at = 0, 0
     for chunk in chunks(payload(part.tensor)):
@@ -114,16 +110,7 @@ def write_part(descriptor: int, base: int, part: Part) -> int:
             if not left:
                 left, at = run, base + next(starts)
             count = min(left, len(view))
-            write_at(descriptor, view[:count], at)
+            yield at, view[:count]
             view = view[count:]
             at += count
             left -= count
-    return part.tensor.numel() * part.tensor.element_size()
-
-
-def write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    """Writes all of `data` to a place of an open file."""
-    while data:
-        count = os.pwrite(descriptor, data, offset)
-        data = data[count:]
-        offset += count

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -28,14 +29,14 @@ import proto_schema as ps
 from proto_schema.external import tensors
 from proto_schema.external.copying import Sources
 from proto_schema.external.datafiles import DataFile, with_data
-from proto_schema.external.meter import Meter, Progress
+from proto_schema.external.meter import Progress
 from proto_schema.external.payload import CHUNK, BytesLike, Payload, chunks
 from proto_schema.files import saving
 from proto_schema.files.commit import Commit
-from proto_schema.files.durable import create, write_parts
+from proto_schema.files.durable import create, write_at
 from proto_schema.files.saving import WriteOptions
 from purexport import dtypes
-from purexport.distributed.parts import Part, parts_of, write_part
+from purexport.distributed.parts import Part, parts_of, places_of
 from purexport.errors import DistributedError, WeightsError
 from purexport.graph.payloads import payload
 from purexport.weights.boxes import Box, assembled, why_incomplete
@@ -328,8 +329,8 @@ def _lead(
         own.append((content.size, content.mark))
         job = _Job(os.path.abspath(name), content.whole_size, spread)
         ranks.tell("write", job)
-        sources, meter = made.sources or Sources(), Meter()
-        written = ranks.agreed(lambda: job.run(ranks.rank, local, held, own, sources, meter))
+        sources = made.sources or Sources()
+        written = ranks.agreed(lambda: job.run(ranks.rank, local, held, own, sources))
         made.meter.add(sum(written))
         return name
 
@@ -349,33 +350,17 @@ class _Job:
         mine: int,
         local: Local,
         held: Mapping[str, Held],
-        own: Sequence[tuple[int, BytesLike]] = (),
+        own: Iterable[tuple[int, BytesLike]] = (),
         sources: Sources | None = None,
-        meter: Meter | None = None,
     ) -> int:
         """Writes what this process is to write, and syncs it; returns the number of bytes. OSError where that fails."""
-        flags = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        try:
-            descriptor = os.open(self.path, flags)
-        except FileNotFoundError as error:
-            reason = "the first process made it, this one does not see it: save to a folder that all processes share"
-            raise OSError(error.errno, reason, self.path) from None
-        try:
-            if os.fstat(descriptor).st_size != self.size:
-                raise OSError(f"{self.path} is not the file of {self.size} bytes that the first process made")
-            count = 0
-            for name, offset in self.places:
-                for _, rank, number in held[name].parts:
-                    if rank == mine:
-                        count += write_part(descriptor, offset, local[name][number])
-            for offset, data in own:
-                os.lseek(descriptor, offset, os.SEEK_SET)
-                write_parts(descriptor, [data], sources or Sources(), meter or Meter())
-                count += len(data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        return count
+        parts = (
+            places_of(local[name][number], offset)
+            for name, offset in self.places
+            for _, rank, number in held[name].parts
+            if rank == mine
+        )
+        return write_at(self.path, self.size, chain(own, *parts), sources or Sources())
 
 
 # ---- the others

@@ -11,7 +11,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import proto_schema as ps
 from proto_schema.external.datafiles import payload_of
@@ -24,6 +24,11 @@ from proto_schema.graphs.similar import similar
 from proto_schema.graphs.subgraphs import subgraph
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 from proto_schema.tensors.dtypes import DTYPES, element_count, type_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from proto_schema.files.saving import SaveOptions
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -146,15 +151,12 @@ def extract_subgraph(
     target: Path,
     outputs: Sequence[str],
     inputs: Sequence[str] | None = None,
-    *,
-    overwrite: bool = False,
-    shard_size: int | None = None,
-    checksums: bool = False,
+    **stored: Unpack[SaveOptions],
 ) -> int:
     """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`.
 
-    Types that the file does not say are inferred. `overwrite`, `shard_size` and `checksums` are as in save; with
-    `shard_size` the weights go to data files.
+    Types that the file does not say are inferred. `stored` are options of `save`; with a `shard_size` the
+    weights go to data files.
     """
     model = ps.load(path)
     graph = model.graph or ps.GraphProto()
@@ -163,9 +165,9 @@ def extract_subgraph(
     if not typed.issuperset([*outputs, *(inputs or ())]):
         model = ps.shape_inference.infer_shapes(model)
     made = subgraph(model, outputs, inputs)
-    judge(os.fspath(target), "model", files_of(os.fspath(path)), overwrite)
-    outside = None if shard_size is None else True
-    ps.save(made, target, external_data=outside, shard_size=shard_size, overwrite=overwrite, checksums=checksums)
+    judge(os.fspath(target), "model", files_of(os.fspath(path)), stored.get("overwrite", False))
+    stored["external_data"] = None if stored.get("shard_size") is None else True
+    ps.save(made, target, **stored)
     return len(made.graph.node) if made.graph is not None else 0
 
 

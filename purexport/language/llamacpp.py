@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces, whole
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view, pieces, whole
 from proto_schema.onnx import TensorProto
 from proto_schema.quantization.codes.coded import CodedPayload, Codes, Floats
 from proto_schema.tensors.dtypes import DTYPES, type_name
@@ -101,6 +101,10 @@ class _InHalves(Payload):
     def identity(self) -> object:
         source = self.source.identity
         return None if source is None else (type(self), source, self.rows, self.row)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.source,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         head = self.rows * self.row

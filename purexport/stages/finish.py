@@ -108,7 +108,7 @@ def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:
     run.progress.at("save")
     where = options.external_data if options.external_data is not None else options.use_external_data_format or None
     stored: dict[str, Any] = {"shard_size": options.shard_size, "archive": options.archive, "resume": options.resume}
-    stored["checksums"] = options.checksums
+    stored |= {"checksums": options.checksums, "executor": options.executor}
     program.save(f, external_data=where, progress=run.progress.bytes or False, overwrite=options.overwrite, **stored)
     return program
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from proto_schema.derived.strided import BLOCK, StridedPayload, is_contiguous
-from proto_schema.external.payload import CHUNK, Payload, RangePayload, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, RangePayload, pieces
 from proto_schema.wire.records import dataclass
 from purexport.weights.boxes import Box
 
@@ -63,6 +63,10 @@ class ChunkedPayload(Payload):
     @property
     def identity(self) -> object:
         return (self.shape, tuple((piece.box, piece.payload().identity) for piece in self.pieces))
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return tuple(piece.payload() for piece in self.pieces)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         """Raises OSError where a file cannot be read, ExternalDataError where it has changed, EOFError if cut."""

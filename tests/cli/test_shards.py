@@ -119,7 +119,7 @@ def test_readers(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 MISTAKES = [
     (
         ["extract", "m.onnx", "--tensor", "w0", "-o", "w.npy", "--shard-size", "1GB"],
-        "--shard-size and --checksums go with",
+        "--shard-size, --checksums, --executor and --resume go with",
     ),
     (["quantize", "m.onnx", "-o", "q.onnx", "--shard-size", "big"], "--shard-size 'big': write a size"),
     (["share", "m.onnx", "-o", "to", "--shard-size", "0"], "--shard-size '0': write a size"),

@@ -125,7 +125,7 @@ def test_the_plan_as_text_and_json(tmp_path: Path) -> None:
     ps.save(mixed(tmp_path), path)
     plan = ps.plan(mixed(tmp_path), path, external_data=True)
     lines = str(plan).splitlines()
-    assert " ".join(line.split()[0] for line in lines) == "write write copy write shared disk memory"
+    assert " ".join(line.split()[0] for line in lines) == "write write copy write shared disk pieces memory"
     assert lines[0].endswith("m.onnx, in place of 801 kB") and lines[1].split()[1:3] == ["601", "kB"]
     assert "1 tensor copied by the kernel (checkpoint)" in lines[2]
     assert "4 tensors written (checkpoint, computed, memory)" in lines[3]

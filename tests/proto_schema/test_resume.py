@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
+from proto_schema.external import pieces
 from proto_schema.files import resume
 from proto_schema.numpy_helper import from_array
 from tests.conftest import Logged
@@ -29,7 +30,7 @@ NAMES = ["m.onnx.data.partial", "m.onnx.data.partial.journal"]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume, "BLOCK", BLOCK)
+    monkeypatch.setattr(pieces, "PIECE", BLOCK)
 
 
 @cache
@@ -138,8 +139,10 @@ def stop_at_half(folder: Path, kind: Kind, fault: str = "killed", location: str 
 def finished(folder: Path, location: str = "m.onnx.data") -> int:
     journal = folder / "out" / f"{location}.partial.journal"
     lines = journal.read_text().splitlines()[2:] if journal.exists() else []
-    ends = [int(line.split()[0]) for line in lines if line[:1].isdigit()]
-    return max((end for end in ends if resume._line(end).decode().strip() in lines), default=0)
+    pieces = [(*map(int, line.split()[:2]), line.split()[2].strip("-")) for line in lines if line.count(" ") == 3]
+    return sum(
+        end - start for end, start, digest in pieces if resume._line(end, start, digest).decode().strip() in lines
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -377,10 +380,10 @@ def test_a_torn_line_is_not_believed(folder: Path, expected: dict[str, bytes]) -
     for end in range(len(lines[-1])):
         journal.write_bytes(b"".join([*lines[:-1], lines[-1][:end]]))
         descriptor = os.open(journal, os.O_RDWR)
-        ranges: list[int] = []
-        resume._Journal(str(journal), descriptor, b"".join(lines[:2]), ranges)
+        found: dict[int, tuple[int, str]] = {}
+        resume._Journal(str(journal), descriptor, b"".join(lines[:2]), found)
         os.close(descriptor)
-        assert len(ranges) == len(lines) - 3
+        assert len(found) == len(lines) - 3
     save(folder, mixed)
     assert files(folder)["m.onnx.data"] == expected["m.onnx.data"]
 
@@ -449,8 +452,8 @@ WRITER = """
 import os, sys
 import numpy as np
 import proto_schema as ps
-from proto_schema.files import resume
-resume.BLOCK = 1 << 20
+from proto_schema.external import pieces
+pieces.PIECE = 1 << 20
 arrays = [np.random.default_rng(index).integers(0, 256, 3_000_000, np.uint8) for index in range(8)]
 tensors = [ps.TensorProto(name=f"w{i}", data_type=2, dims=[a.size], raw_data=a.tobytes()) for i, a in enumerate(arrays)]
 model = ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors))

@@ -51,7 +51,9 @@ class Kept:
     def _part(self, part: str, size: int, made: Callable[[], object]) -> Payload:
         found = self._identity
         kinds = self.kind, self.layout, self.scale_dtype, part
-        return LazyPayload(size, made, None if found is None else (found, *kinds), f"the {part} of a weight")
+        return LazyPayload(
+            size, made, None if found is None else (found, *kinds), f"the {part} of a weight", (self.source,)
+        )
 
     def error(self) -> float:
         """Nothing is rounded."""

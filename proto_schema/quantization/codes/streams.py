@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.errors import UnreadableDataError
-from proto_schema.external.payload import CHUNK, Payload, byte_view, pieces
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 from proto_schema.external.threads import in_order
 from proto_schema.onnx import TensorProto
 from proto_schema.quantization.codes import floats, integers
@@ -129,11 +129,11 @@ class Quantized:
         self.scale_dtype = scheme.kind.scales or scale_dtype
         self._kept: dict[int, list[bytes]] = {}
         count = layout.channels * (layout.blocks or 1)
-        self.codes: Payload = _Part(self, CODES, self._codes_size())
-        self.scales: Payload = _Part(self, SCALES, DTYPES[self.scale_dtype].nbytes(count))
+        self.codes: Payload = QuantizedPart(self, CODES, self._codes_size())
+        self.scales: Payload = QuantizedPart(self, SCALES, DTYPES[self.scale_dtype].nbytes(count))
         # where no zero point is written, DequantizeLinear takes 0, which is not the middle of an unsigned type
         written = scheme.has_zero_points or not (scheme.kind.signed or layout.padded)
-        self.zeros: Payload | None = _Part(self, ZEROS, self._zeros_size(count)) if written else None
+        self.zeros: Payload | None = QuantizedPart(self, ZEROS, self._zeros_size(count)) if written else None
         self._grid = Grid(scheme.kind.bits, scheme.kind.signed and not layout.padded)
         self._limits: integers.Extremes | None = None
         self._whole: float | None = None
@@ -420,7 +420,7 @@ class Quantized:
         return max(in_order(self._pieces(), work, self.scheme.threads), default=0.0)
 
 
-class _Part(Payload):
+class QuantizedPart(Payload):
     """One of the three payloads."""
 
     def __init__(self, owner: Quantized, part: int, size: int) -> None:
@@ -442,6 +442,14 @@ class _Part(Payload):
             if source is None
             else (source, owner.dtype, owner.layout, owner.scheme, owner.scale_dtype, owner.exact_zeros, self.part)
         )
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.owner.source,)
+
+    @property
+    def together(self) -> object:
+        return id(self.owner)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         """Raises ValueError, with the weight's name, for numbers that cannot be quantized."""

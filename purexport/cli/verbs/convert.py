@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 import proto_schema as ps
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         return _to_dtype(args, model, made, facts)
     facts |= {"converts": True, "opsets": _opsets(made), "ir_version": made.ir_version} | _changes(model, made)
     if not args.dry_run:
-        save_converted(made, args.file, args.output, args.force, **stored)
+        save_converted(made, args.file, args.output, overwrite=args.force, **stored)
     text = json.dumps(facts, indent=2) if args.json else "\n".join(titled(item) for item in _lines(facts))
     report_stream(args.output or "").write(text + "\n")
     return 0
@@ -125,6 +126,8 @@ def _refuse_options_of_dtype(args: argparse.Namespace) -> None:
 
 def _to_dtype(args: argparse.Namespace, model: ps.ModelProto, given: ps.ModelProto, facts: dict[str, Any]) -> int:
     """Convert to another float type, write, report. Returns 1 where nothing changes."""
+    from proto_schema.files.saveplan import planned_pieces
+    from proto_schema.files.saving import WriteOptions
     from proto_schema.precision import converted
 
     more = {} if args.tolerance is None else {"tolerance": args.tolerance}
@@ -147,6 +150,11 @@ def _to_dtype(args: argparse.Namespace, model: ps.ModelProto, given: ps.ModelPro
         save_changed(model, made.model, args.file, args.output, args.force, data_files(args))
     changes = any(made.report.converted.values())
     lines = list(made.report.lines())
+    if args.dry_run and args.executor is not None:
+        options = WriteOptions(True, shard_size=data_files(args)["shard_size"])
+        pieces = planned_pieces(made.model, args.output or args.file, options)
+        facts["pieces"] = [asdict(piece) for piece in pieces]
+        lines += [f"pieces for --executor {args.executor}:", *map(str, pieces)]
     if not changes:
         lines.append(f"nothing computes in {args.dtype}: the model has no float32 operator that can")
     facts |= {"converts": changes, **made.report.as_dict()}

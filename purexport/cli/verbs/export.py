@@ -18,8 +18,8 @@ from proto_schema.files.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.examples import refuse_missing
 from purexport.cli.source import load_example, load_model, running
-from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
-from purexport.cli.streams import add_data_files, add_force, model_to_stdout, report_stream
+from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs
+from purexport.cli.streams import add_data_files, add_force, data_files, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import add_weights, parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
@@ -111,7 +111,6 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
     add_data_files(parser)
     add("--tar", action="store_true", help="the model and its external data as one uncompressed tar")
-    add("--resume", action="store_true", help="continue an interrupted export")
     add_force(parser)
     add("--dry-run", action="store_true", help="say what would be written, and write nothing")
     add("--metadata", action="store_true", help="write into each node which line and module of the model it comes from")
@@ -146,11 +145,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--{option} is about --verify, which is not given")
     dynamic = parse_dynamic(args.dynamic, None if args.example else names)
     kwargs = parse_kwargs(args.kwargs)
-    shard = parse_size(args.shard_size)
-    stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
-    stored |= {"shard_size": shard, "archive": "tar" if args.tar else None, "resume": args.resume}
-    stored["checksums"] = args.checksums
-    stored["overwrite"] = args.force
+    stored: dict[str, Any] = {**data_files(args), "archive": "tar" if args.tar else None, "overwrite": args.force}
+    stored["external_data"] = _PLACES[args.external_data or ("file" if stored["shard_size"] else None)]
     name = args.source.rpartition(":")[2].rpartition(".")[2]
     path = args.output or Path(f"{name}.{'tar' if args.tar else 'onnx'}")
     streamed = str(path) == "-"

@@ -52,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say what to extract: one of --tensor NAME, --tensors, --outputs NAMES")
     if args.inputs is not None and args.outputs is None:
         raise UsageError("--inputs goes with --outputs")
-    if (args.shard_size is not None or args.checksums) and args.outputs is None:
-        raise UsageError("--shard-size and --checksums go with --outputs: .npy and .safetensors are one file each")
+    given = ("shard_size", "checksums", "executor", "resume")
+    if args.outputs is None and any(getattr(args, name) for name in given):
+        options = "--shard-size, --checksums, --executor and --resume"
+        raise UsageError(f"{options} go with --outputs: .npy and .safetensors are one file each")
     if args.outputs is not None and not parse_names(args.outputs):
         raise UsageError("--outputs: name at least one value, as in --outputs scores,boxes")
     facts: dict[str, Any] = {"file": args.output}

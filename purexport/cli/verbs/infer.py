@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         facts["dry_run"] = args.dry_run
         facts["output"] = args.output
         if not args.dry_run:
-            save_inferred(model, args.file, args.output, args.force, **stored)
+            save_inferred(model, args.file, args.output, overwrite=args.force, **stored)
     if args.json:
         text = json.dumps(facts, indent=2)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
@@ -24,6 +24,7 @@ examples:
   purexport quantize m.onnx --type int4 --dry-run
   purexport quantize m.onnx -o q.onnx --type int4 --block-size 64 --target onnxruntime
   purexport quantize m.onnx -o q.onnx --opset 21
+  purexport quantize m.onnx -o q.onnx --executor processes --resume
   purexport quantize m.onnx -o q.onnx --type int8 --exclude 'lm_head*' --exclude '*.norm.*'
   purexport quantize m.onnx -o q.onnx --algorithm gptq --calibrate samples/
   purexport quantize m.onnx --sensitivity samples/ --size 40MB --plan plan.json
@@ -138,6 +139,8 @@ def _in_options(text: str) -> str:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from proto_schema.files.saveplan import planned_pieces
+    from proto_schema.files.saving import WriteOptions
     from proto_schema.quantization import Scheme, measured, planned, quantize
 
     if args.sensitivity is not None or args.plan is not None:
@@ -189,6 +192,10 @@ def _run(args: argparse.Namespace) -> int:
         )
     if not args.dry_run:
         save_changed(model, made, args.file, args.output, args.force, stored)
+    elif args.executor is not None:
+        pieces = planned_pieces(made, args.output or args.file, WriteOptions(True, shard_size=stored["shard_size"]))
+        more["pieces"] = [asdict(piece) for piece in pieces]
+        lines += [f"pieces for --executor {args.executor}:", *map(str, pieces)]
     text = json.dumps({**facts, **more}, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0 if any_fewer else 1

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import proto_schema as ps
-from proto_schema.external.addresses import refuse_address
+from proto_schema.external.addresses import is_address, joined, name_of
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_size
 from purexport.cli.streams import add_data_files, add_force, report_stream
@@ -21,6 +21,7 @@ streamed, not loaded.
 examples:
   purexport share encoder.onnx decoder.onnx -o folder
   purexport share prefill.onnx step.onnx -o folder --location weights.data --dry-run
+  purexport share s3://bucket/encoder.onnx s3://bucket/decoder.onnx -o s3://bucket/both --shard-size 5GB
 """
 
 
@@ -43,7 +44,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     add("--location", metavar="NAME", help="the name of the data file (default: model.onnx.data)")
     add("--dry-run", action="store_true", help="only say what would be written")
-    add_data_files(parser, checksums=False)
+    add_data_files(parser, one_model=False)
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -51,18 +52,16 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Write the models, report."""
-    names = [os.path.basename(file) for file in args.files]
+    names = [name_of(file) for file in args.files]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"two files are called {twice}; all models go to one folder, so rename one of them")
     for file, name in zip(args.files, names, strict=True):
-        target = os.path.join(args.output, name)
-        if not args.force and os.path.exists(target) and os.path.samefile(file, target):
+        if not args.force and _is_same(file, joined(args.output, name)):
             raise UsageError(f"{file} is in that folder itself; name another folder, or replace it with --force")
     models = {name: ps.load(file) for file, name in zip(args.files, names, strict=True)}
     shard = parse_size(args.shard_size)
-    refuse_address(args.output, "the folder of shared data")
-    made = not args.dry_run and not os.path.isdir(args.output)
+    made = not args.dry_run and not is_address(args.output) and not os.path.isdir(args.output)
     if made:
         Path(args.output).mkdir()
     try:
@@ -76,3 +75,9 @@ def run(args: argparse.Namespace) -> int:
     text = json.dumps(plan.as_dict(), indent=2) if args.json else safe_lines(f"{head}\n{plan.as_text()}")
     report_stream(args.output).write(text + "\n")
     return 0
+
+
+def _is_same(file: str, target: str) -> bool:
+    if is_address(file) or is_address(target):
+        return file == target
+    return os.path.exists(target) and os.path.samefile(file, target)

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     size, budget = parse_size(args.fold_bytes, "--fold-bytes") or 0, parse_budget(args.budget)
     found = simplified(model, fold_bytes=size, prove=prove, budget=budget)
     if not args.dry_run:
-        save_inferred(found.model, args.file, args.output, args.force, **stored)
+        save_inferred(found.model, args.file, args.output, overwrite=args.force, **stored)
     before, after = _operators(model), _operators(found.model)
     facts: dict[str, Any] = {
         "file": args.file,

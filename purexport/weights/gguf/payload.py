@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proto_schema.external.payload import CHUNK, Payload, pieces, whole
+from proto_schema.external.payload import CHUNK, BytesLike, Payload, pieces, whole
 from proto_schema.quantization.codes.coded import CodedPayload, Codes
 from purexport.weights.gguf.bits import Blocks, Floats, Parts
 from purexport.weights.gguf.types import GgufType
@@ -32,6 +32,10 @@ class BlocksPayload(Payload):
     def identity(self) -> object:
         source = self.source.identity
         return None if source is None else (type(self), source, self.kind.code)
+
+    @property
+    def sources(self) -> tuple[BytesLike, ...]:
+        return (self.source,)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         assert self.kind.decode is not None
