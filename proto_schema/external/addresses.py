@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar
 
 from proto_schema.errors import ExternalDataError, UnreadableDataError
@@ -31,7 +32,9 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+(?:::[a-z][a-z0-9+.-]+)*://", re.ASCII)
 TRIES = 6
 FIRST_PAUSE = 0.2  # seconds; it doubles
 IN_FLIGHT = 4  # pieces that are asked for at once
-PART = 1 << 24  # bytes of a part of an upload
+PART = 1 << 24  # bytes of a part of an upload, if it needs no more than
+_MOST_PARTS = 9000  # of them: S3 takes 10,000
+_LOOKS = 8  # at an object whose upload has ended with an error: within a minute
 _VERSIONS = (
     *("ETag", "etag", "version_id", "md5Hash", "generation", "content_md5", "sha256"),
     *("mtime", "modified", "LastModified", "last_modified", "Last-Modified", "created"),
@@ -309,23 +312,53 @@ def is_folder(address: Address) -> bool:
 def upload(
     address: Address,
     parts: Iterable[bytes | memoryview],
+    size: int,
     told: Callable[[int], None],
     before: Callable[[], None] = lambda: None,
 ) -> None:
-    """Writes an object, which is visible when it is whole. OSError where that fails; then nothing is visible.
+    """Writes an object of that size, which is visible when it is whole. OSError where that fails; nothing is visible.
 
     `told` hears how many bytes were taken, `before` is called when all are; what they raise ends the write.
     """
     fs, path = _file_system(address, skip_instance_cache=True)
+    digest, is_sent = sha256(), False
 
     def write() -> None:
-        with fs.transaction, fs.open(path, "wb", block_size=PART) as file:
+        nonlocal is_sent
+        with fs.transaction, fs.open(path, "wb", block_size=max(PART, -(-size // _MOST_PARTS))) as file:
             for part in parts:
                 file.write(part)
+                digest.update(part)
                 told(len(part))
             before()
+            is_sent = True
 
-    once(write, address, "it cannot be written")
+    try:
+        once(write, address, "it cannot be written")
+    except OSError:
+        if not is_sent or not _appears(address, size, digest.hexdigest()):
+            raise
+
+
+def _appears(address: Address, size: int, digest: str) -> bool:
+    """Whether the object of these bytes is there after all, or soon.
+
+    A storage that takes long to join the parts may do so when its client has lost patience and asked again: the second
+    request fails, since the upload is over, and the object is whole.
+    """
+    pause, seen = FIRST_PAUSE, None
+    for _ in range(_LOOKS):
+        with suppress(OSError, EOFError, UnreadableDataError):
+            file = RemoteFile(address)
+            if file.size == size and file.version != seen:
+                seen, found = file.version, sha256()
+                for chunk in file.range(0, size).chunks():
+                    found.update(chunk)
+                if found.hexdigest() == digest:
+                    return True
+        time.sleep(pause)
+        pause *= 2
+    return False
 
 
 def remove(address: Address) -> None:

@@ -110,8 +110,9 @@ def write_all(
         _send_data(data, layout.files, meter, sums, workers)
         made = encoded(names)
         old = leftovers(folder, models)
-        for name, (parts, _) in zip(models, made, strict=True):
-            upload(joined(folder, name), gathered(parts), meter.add, meter.finish if len(left) == 1 else _nothing)
+        for name, (parts, size) in zip(models, made, strict=True):
+            finish = meter.finish if len(left) == 1 else _nothing
+            upload(joined(folder, name), gathered(parts), size, meter.add, finish)
             left.remove(name)
     except BaseException:
         if len(left) == len(models):
@@ -131,7 +132,7 @@ def _send_data(
     def here(index: int) -> None:
         content = files[index]
         parts = content.parts() if sums is None else sums.passing(index, content)
-        upload(addresses[index], gathered(parts), meter.add)
+        upload(addresses[index], gathered(parts), content.whole_size, meter.add)
 
     if workers is None:
         for index in range(len(files)):
@@ -161,7 +162,7 @@ def _send(address: str, given: bytes | Piece, mark: bytes, digested: bool) -> li
     content = DataFile(list(piece.payloads), piece.end - len(mark), mark)
     found: list[tuple[int | None, str]] = []
     parts = passing(content, lambda offset, digest: found.append((offset, digest))) if digested else content.parts()
-    upload(address, gathered(parts), lambda count: None)
+    upload(address, gathered(parts), content.whole_size, lambda count: None)
     return found
 
 
