@@ -33,7 +33,7 @@ TRIES = 6
 FIRST_PAUSE = 0.2  # seconds; it doubles
 IN_FLIGHT = 4  # pieces that are asked for at once
 PART = 1 << 24  # bytes of a part of an upload, if it needs no more than
-_MOST_PARTS = 9000  # of them: S3 takes 10,000
+MOST_PARTS = 9000  # of them: S3 takes 10,000
 _LOOKS = 8  # at an object whose upload has ended with an error: within a minute
 _VERSIONS = (
     *("ETag", "etag", "version_id", "md5Hash", "generation", "content_md5", "sha256"),
@@ -325,7 +325,7 @@ def upload(
 
     def write() -> None:
         nonlocal is_sent
-        with fs.transaction, fs.open(path, "wb", block_size=max(PART, -(-size // _MOST_PARTS))) as file:
+        with fs.transaction, fs.open(path, "wb", block_size=max(PART, -(-size // MOST_PARTS))) as file:
             for part in parts:
                 file.write(part)
                 digest.update(part)

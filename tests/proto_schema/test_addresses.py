@@ -19,6 +19,7 @@ from proto_schema import helper
 from proto_schema.external import addresses
 from proto_schema.external.manifest import compare
 from proto_schema.numpy_helper import from_array, to_array
+from proto_schema.quantization import quantize
 from purexport.cli.main import main
 from purexport.weights import open_weights
 from tests.proto_schema.test_executors import ByPickle
@@ -303,6 +304,9 @@ def test_an_object_that_changes(storage: type[Flaky]) -> None:
         values(model)
     with pytest.raises(ps.ExternalDataError, match="has changed or been replaced"):
         ps.save(model, "flaky://b/copy.onnx", external_data=True)
+    assert names() == ["m.onnx", name]
+    with pytest.raises(ps.ExternalDataError, match="has changed or been replaced"):
+        ps.save(quantize(model, "int4"), "flaky://b/q.onnx", external_data=True)
     assert names() == ["m.onnx", name]
     del storage.store[f"/b/{name}"]
     with pytest.raises(ps.ExternalDataError, match=rf"cannot open flaky://b/{name}: there is no such object"):

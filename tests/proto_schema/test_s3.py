@@ -71,7 +71,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": made.address,
-        "AWS_MAX_ATTEMPTS": "3",
+        "AWS_MAX_ATTEMPTS": "2",
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(addresses, "FIRST_PAUSE", 0.01)

@@ -88,3 +88,4 @@ def cut(chunks: Iterable[memoryview], sizes: Iterable[int]) -> Iterator[memoryvi
         else:
             piece, rest = rest[:size], rest[size:]
         yield piece
+    next(source, None)  # behind its last chunk a source looks whether it is the one that it was
