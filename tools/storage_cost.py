@@ -39,7 +39,7 @@ class Layout:
 
 
 def dense(name: str, layers: int, hidden: int, inner: int, keys: int, words: int) -> Layout:
-    """A decoder as Llama's: four matrices of attention, three of the feed-forward part, and the table of words twice."""
+    """A decoder as Llama's: four matrices of attention, three behind it, and the table of words twice."""
     attention = ((2 * layers, hidden * hidden), (2 * layers, hidden * keys))
     return Layout(name, (*attention, (3 * layers, hidden * inner), (1, hidden * words)), ((1, hidden * words),))
 
@@ -114,7 +114,8 @@ def _requests(size: int) -> int:
 
 def lines(network: float = 1e9, computing: float = 8e8, workers: int = 16) -> Iterator[str]:
     """The table, as the page has it."""
-    yield f"| model | read | written | GET and HEAD | PUT and POST | data files | 1 worker | {workers} workers | bound |"
+    hands = f"1 worker | {workers} workers"
+    yield f"| model | read | written | GET and HEAD | PUT and POST | data files | {hands} | bound |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for layout in LAYOUTS:
         found = cost(layout)

@@ -198,6 +198,18 @@ NOT_RUN = {
         "docs/large-models.md",
         "python write.py | ssh",
     ): "another machine; tests/cli/test_streams.py reads such tars",
+    (
+        "docs/large-models.md",
+        "purexport quantize m.onnx -o q.onnx --executor",
+    ): "processes, Dask and MPI; tests/proto_schema/test_executors.py has processes",
+    (
+        "docs/large-models.md",
+        "purexport export net.py:Net --meta --input ids=int64[1,16]:0..999 --weights s3",
+    ): "storage; tests/proto_schema/test_s3.py has a server",
+    (
+        "docs/large-models.md",
+        "purexport export net.py:Net --meta --input ids=int64[1,16]:0..999 --weights step-1000 -o net.onnx",
+    ): "the block above, with processes",
     ("docs/large-models.md", "purexport quantize s3"): "storage; tests/proto_schema/test_addresses.py has such verbs",
     ("docs/large-models.md", "import purexport"): "a group of processes; tests/distributed runs groups",
     ("docs/minimal-environment.md", "pip install ."): _SET_UP,
