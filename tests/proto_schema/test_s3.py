@@ -20,8 +20,8 @@ from purexport.cli.main import main
 
 pytestmark = pytest.mark.full
 
-pytest.importorskip("moto", reason="moto[server] is an extra of the tests: pip install 'moto[server]' s3fs")
-s3fs = pytest.importorskip("s3fs", reason="s3fs is an extra of the tests")
+pytest.importorskip("moto", reason="install the extra storage-test: pip install '.[storage-test]'")
+s3fs = pytest.importorskip("s3fs", reason="install the extra storage-test: pip install '.[storage-test]'")
 werkzeug_app = pytest.importorskip("moto.moto_server.werkzeug_app")
 serving = pytest.importorskip("werkzeug.serving")
 
@@ -87,7 +87,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def client_of_moto() -> None:
     """The server's state is that of its process."""
-    from moto.core import models  # noqa: F401
     from moto.s3.models import s3_backends
 
     s3_backends.reset()
