@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,7 @@ MISTAKES = [
     ),
     (["quantize", "m.onnx", "-o", "q.onnx", "--shard-size", "big"], "--shard-size 'big': write a size"),
     (["share", "m.onnx", "-o", "to", "--shard-size", "0"], "--shard-size '0': write a size"),
+    (["infer", "m.onnx", "-o", "q.onnx", "--executor", "cuda"], "--executor: there is no executor 'cuda'; it can be"),
 ]
 
 
@@ -132,3 +134,27 @@ def test_mistakes(words: list[str], message: str, capsys: pytest.CaptureFixture[
     assert main(words) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["quantize", "s.onnx", "-o", "q.onnx", "--type", "int8", "--smallest", "1"],
+        ["convert", "s.onnx", "-o", "q.onnx", "--dtype", "float16"],
+    ],
+    ids=lambda value: str(value[0]),
+)
+def test_pieces(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run says which ranges become which, by whom; an executor writes what one process would."""
+    options = ["--shard-size", "2kB", "--executor", "threads"]
+    before = sorted(os.listdir())
+    assert main([*words, *options, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(
+        r"q\.onnx-00001-of-0000\d\.data 0\.\.\d+  anywhere .* <- s\.onnx-00001-of-\d+\.data 0\.\.\d+", said
+    )
+    assert sorted(os.listdir()) == before
+    assert main([*words, *options[:2]]) == 0
+    alone = {name: Path(name).read_bytes() for name in os.listdir() if name.startswith("q.onnx")}
+    assert main([*words, *options, "--resume", "--checksums"]) == 0 and main([*words, *options]) == 0
+    assert {name: Path(name).read_bytes() for name in os.listdir() if name.startswith("q.onnx")} == alone
