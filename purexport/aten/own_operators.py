@@ -3,7 +3,8 @@
 `attention` is what an attention layer computes, whatever code computes it.  `visible` is a mask of attention that says
 beside its values how it was made, so that a runtime which makes it itself need not be given it.  `rotary` turns pairs
 of elements by an angle.  `written` is a cache of one length, with new tokens in it.  `experts` is what the experts
-compute that a router chose.  Each has a kernel in torch operators, which is its definition.
+compute that a router chose.  `recurrence` is a state that decays and learns, token by token.  Each has a kernel in
+torch operators, which is its definition.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ ATTENTION = f"{NAMESPACE}::attention"
 VISIBLE = f"{NAMESPACE}::visible"
 ROTARY = f"{NAMESPACE}::rotary"
 EXPERTS = f"{NAMESPACE}::experts"
+RECURRENCE = f"{NAMESPACE}::recurrence"
 # these have no kernel: they are made by `fusion` only
 ROTARY_EMBEDDING = f"{NAMESPACE}::rotary_embedding"
 ATTENTION_WITH_PAST = f"{NAMESPACE}::attention_with_past"
@@ -30,6 +32,7 @@ GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
 SKIP_NORM = f"{NAMESPACE}::skip_norm"
 MIXTURE = f"{NAMESPACE}::mixture"
 SWIGLU = f"{NAMESPACE}::swiglu"
+LINEAR_ATTENTION = f"{NAMESPACE}::linear_attention"
 
 CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
 
@@ -41,6 +44,8 @@ _SCHEMAS = (
     "written(Tensor cache, Tensor new, Tensor place) -> Tensor",
     "experts(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor down, Tensor? up_bias, Tensor? down_bias, "
     "bool transposed, bool interleaved, float alpha, float beta, float limit) -> Tensor",
+    "recurrence(Tensor query, Tensor key, Tensor value, Tensor state, Tensor decay, Tensor? rate, Tensor? beta, "
+    "float scale) -> (Tensor, Tensor)",
 )
 
 
@@ -48,10 +53,12 @@ _SCHEMAS = (
 def operators() -> torch.library.Library:
     """The operators, declared at the first call.  They stay until the process ends."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel in zip(_SCHEMAS, (_attention, _visible, _rotary, _written, _experts), strict=True):
+    kernels = (_attention, _visible, _rotary, _written, _experts, _recurrence)
+    for schema, kernel in zip(_SCHEMAS, kernels, strict=True):
         library.define(schema)  # type: ignore[no-untyped-call]
         library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     library.impl("experts", lambda x, *_: torch.empty_like(x), "Meta")  # type: ignore[no-untyped-call]
+    library.impl("recurrence", _recurrence_of_shapes, "Meta")  # type: ignore[no-untyped-call]
     return library
 
 
@@ -169,3 +176,43 @@ def gated(both: Tensor, interleaved: bool, alpha: float, beta: float, limit: flo
     if limit:
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     return gate * torch.sigmoid(alpha * gate) * (up + beta)
+
+
+def _recurrence(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: Tensor,
+    decay: Tensor,
+    rate: Tensor | None,
+    beta: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """[batch, tokens, heads, width] and the last state: what each token finds in a state that decays and learns.
+
+    `query` and `key`, [batch, tokens, groups, size], serve as many neighbouring heads each, of which `value` and
+    `state`, [batch, heads, size, width], have one for each.  For each token the state is multiplied by exp(`decay`),
+    [batch, tokens, heads] or [batch, tokens, heads, size]; with a `rate`, [heads, size], by exp(decay * rate).  Then
+    key^T @ value is added.  With `beta`, [batch, tokens, heads], it is key^T @ (value - key @ state) * beta.  The
+    result is query @ state * scale; a scale of 0 is 1 / sqrt(size).
+    """
+    heads = value.shape[2]
+    query, key = (item.repeat_interleave(heads // item.shape[2], 2) for item in (query, key))
+    if decay.dim() == 3:
+        decay = decay[..., None]
+    factors = (decay if rate is None else decay * rate).exp()
+    found, state, scale = [], state.clone(), scale or query.shape[3] ** -0.5
+    for at in range(value.shape[1]):
+        state = state * factors[:, at, :, :, None]
+        column, fresh = key[:, at, :, :, None], value[:, at, :, None]
+        if beta is not None:
+            fresh = (fresh - (column * state).sum(-2, keepdim=True)) * beta[:, at, :, None, None]
+        state = state + column * fresh
+        found.append((query[:, at, :, :, None] * state).sum(-2) * scale)
+    return torch.stack(found, 1) if found else value.clone(), state
+
+
+def _recurrence_of_shapes(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor, *others: Any
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(value), torch.empty_like(state)

@@ -96,6 +96,14 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
+def linear_attention(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor, decay: Tensor, beta: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """What each token finds in the state, and the last state."""
+    found: tuple[Tensor, Tensor] = own.operator("recurrence")(query, key, value, state, decay, None, beta, scale)
+    return found
+
+
 DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     own.ROTARY_EMBEDDING: rotary_embedding,
     own.ATTENTION_WITH_PAST: attention_with_past,
@@ -103,6 +111,7 @@ DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     own.SKIP_NORM: skip_norm,
     own.MIXTURE: mixture,
     own.SWIGLU: swiglu,
+    own.LINEAR_ATTENTION: linear_attention,
 }
 
 

@@ -9,6 +9,7 @@ from purexport.fusion.experts import mixture_of_experts
 from purexport.fusion.gates import gated_unit
 from purexport.fusion.norms import bare_rms_norm, rms_norm, skip_norm
 from purexport.fusion.products import fused_attention, written_attention
+from purexport.fusion.recurrences import linear_attention
 from purexport.fusion.rewriting import Row
 from purexport.fusion.rotary import partial_rotary, rotary, split_rotary
 from purexport.fusion.views import tokens_first
@@ -35,5 +36,6 @@ def rows_of(target: str, positions: int) -> Sequence[Row]:
         attention_with_past,
         skip_norm,
         mixture_of_experts,
+        linear_attention,
         tokens_first,
     )

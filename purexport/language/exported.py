@@ -22,6 +22,7 @@ from purexport.fusion.rewriting import Fused, rewrite
 from purexport.fusion.targets import rows_of
 from purexport.language.attention import attention_recorded
 from purexport.language.experts import experts_recorded
+from purexport.language.recurrences import recurrences_recorded
 from purexport.lock import alone
 from purexport.options import Options
 from purexport.program import ONNXProgram
@@ -96,6 +97,7 @@ def exported(
             alone(),
             attention_recorded(model),
             experts_recorded(experts),
+            recurrences_recorded(model),
             opened(module, tuple(args), None, options) as run,
         ):
             pure = captured_and_pure(run)

@@ -21,7 +21,7 @@ FILES = {
     "fft": "fourier spectrogram",
     "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",
     "nn": "adaptive_pool attention contrib conv ctc grid im2col language losses norm onnx_ops packed_sequences pool "
-    "random resize rnn",
+    "random recurrences resize rnn",
     "quantized": "conversions decomposed layers moves operators",
     "reduce": "counting covariance cumulative reductions sorting",
     "special": "functions gamma polynomials",

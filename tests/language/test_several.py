@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -17,7 +18,7 @@ import proto_schema as ps
 import purexport
 from purexport.cli.main import main
 from purexport.errors import ExportError, VerificationError
-from purexport.language import encoder_decoder, state
+from purexport.language import encoder_decoder, recurrences, state
 from tests.models import decoders, multimodal
 from tests.torchvision_shim import torchvision
 
@@ -244,37 +245,66 @@ def test_attention_with_more_arguments(tmp_path: Path) -> None:
     assert purexport.language_model(model, tmp_path, verify=True).difference is not None
 
 
-STATES: list[tuple[str, dict[str, Any], list[str], Any]] = [
-    ("MambaForCausalLM", {"state_size": 8, "expand": 2}, ["0.conv_state", "0.recurrent_state"], 1),
-    ("FalconMambaForCausalLM", {"state_size": 8, "expand": 2}, ["0.conv_state", "0.recurrent_state"], 1),
+LINEAR: dict[str, Any] = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+LINEAR |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "num_experts": 0}
+SPACES = {"state_size": 8, "expand": 2, "num_heads": 16, "head_dim": 8, "n_groups": 2, "chunk_size": 16}
+# class, its config, some of its state, the operator of its recurrences for each target
+STATES: list[tuple[str, dict[str, Any], list[str], dict[str, str]]] = [
     (
-        "Mamba2ForCausalLM",
-        {"state_size": 8, "expand": 2, "num_heads": 16, "head_dim": 8, "n_groups": 1, "chunk_size": 16},
+        "MambaForCausalLM",
+        {"state_size": 8, "expand": 2},
         ["0.conv_state", "0.recurrent_state"],
-        1,
+        {"onnx": "Scan", "onnxruntime": "Scan"},
     ),
-    ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}, ["0.conv_state", "1.key"], "sequence_length"),
+    ("FalconMambaForCausalLM", {"state_size": 8, "expand": 2}, ["0.recurrent_state"], {"onnx": "Scan"}),
+    ("Mamba2ForCausalLM", SPACES, ["0.recurrent_state"], {"onnx": "Scan", "onnxruntime": "LinearAttention"}),
+    ("Qwen3NextForCausalLM", LINEAR, ["1.key"], {"onnx": "Scan", "onnxruntime": "LinearAttention"}),
+    ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}, ["0.conv_state", "1.key"], {"onnx": ""}),
 ]
 
 
-@pytest.mark.parametrize(("name", "more", "slots", "length"), STATES, ids=[row[0] for row in STATES])
-def test_state(name: str, more: dict[str, Any], slots: list[str], length: Any, tmp_path: Path) -> None:
-    """State is an input and an output; where a model loops over tokens the file takes them one by one."""
+@pytest.mark.parametrize(
+    ("name", "more", "slots", "target", "operator"),
+    [(*row[:3], *pair) for row in STATES for pair in row[3].items()],
+    ids=[f"{row[0]}-{target}" for row in STATES for target in row[3]],
+)
+def test_state(name: str, more: dict[str, Any], slots: list[str], target: Any, operator: str, tmp_path: Path) -> None:
+    """State is an input and an output.  A long prompt is one run, or two, of which the second goes on."""
     kind = getattr(transformers, name)
     torch.manual_seed(0)
     model = _random(kind(kind.config_class(**{**WORDS, **more})))
-    report = purexport.language_model(model, tmp_path, verify=True)
-    assert report.difference is not None
+    report = purexport.language_model(model, tmp_path, target, verify=True)
+    assert report.difference is not None and (not operator or operator in report.nodes)
     inputs = inputs_of(tmp_path / "model.onnx")
     assert {f"past_key_values.{slot}" for slot in slots} <= set(inputs)
-    assert inputs["input_ids"] == ["batch_size", length]
+    assert inputs["input_ids"] == ["batch_size", "sequence_length"]
+    ids = torch.randint(0, 99, (2, 37), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        wanted = model(input_ids=ids, use_cache=False).logits
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    names = [item.name.replace("present", "past_key_values") for item in session.get_outputs()]
+    for cut in (37, 20):
+        sizes = {"batch_size": 2, "past_sequence_length": 0}
+        found = {
+            name: np.zeros([sizes.get(size, size) for size in shape], np.float32)
+            for name, shape in inputs.items()
+            if name.startswith("past_")
+        }
+        logits = []
+        for start, end in ((0, cut), (cut, 37))[: 1 + (cut < 37)]:
+            feed = {"input_ids": ids[:, start:end].numpy(), "attention_mask": np.ones((2, end), np.int64)}
+            feed["position_ids"] = np.arange(start, end)[None].repeat(2, 0)
+            answer = session.run(None, found | {name: item for name, item in feed.items() if name in inputs})
+            found = dict(zip(names[1:], answer[1:], strict=True))
+            logits.append(torch.from_numpy(answer[0]))
+        torch.testing.assert_close(torch.cat(logits, 1), wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_a_loop_over_chunks_is_found() -> None:
-    """A model that cuts a text into chunks would be written for the number of chunks of the example."""
-    linear: dict[str, Any] = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
-    linear |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "num_experts": 0}
-    model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**WORDS, **linear)).eval()
+def test_a_loop_over_chunks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that cuts a text into chunks by itself would be written for the number of chunks of the example."""
+    model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**WORDS, **LINEAR)).eval()
     slots = state.slots_of(model)
+    assert state.takes_any_length(model, slots)
+    monkeypatch.setattr(recurrences, "_KINDS", ())
     assert {slot.attribute for slot in slots} == {"keys", "values", "conv_states", "recurrent_states"}
     assert not state.takes_any_length(model, slots)
