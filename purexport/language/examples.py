@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from purexport.errors import ExportError
+from purexport.language.library import library
 from purexport.language.parts import BATCH, SIZES, Port
 
 _TOKENS = ("input_ids",)
@@ -125,6 +126,73 @@ def layouts_of(model: Any, main: str, dtype: torch.dtype, frames: str) -> Iterat
                     yield [Port(main, shape, dtype)], {frames: length}
     for length in (1600, 16000):
         yield [Port(main, (BATCH, frames), dtype)], {frames: length}
+
+
+def pictures_of(model: Any, given: Mapping[str, torch.Tensor] | None) -> Iterator[list[Port]]:
+    """What a model may take as one picture, the likeliest first, and examples of it.
+
+    What `get_image_features` takes beside pixels says how the model cuts pictures: a grid of patches, patches with
+    their positions, patches with a shape, or tiles of the sizes that the config lists.
+    """
+    taken = inspect.signature(model.get_image_features).parameters
+    dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
+    if given is not None:
+        ports = []
+        for name, item in given.items():
+            if name in taken:
+                kind = dtype if item.is_floating_point() else item.dtype
+                ports.append(Port(name, tuple(item.shape), kind, 1, None if item.is_floating_point() else item))
+        yield ports
+        return
+    vision = getattr(model.config, "vision_config", model.config)
+
+    def number(*names: str, default: int) -> int:
+        found = (getattr(vision, name, getattr(model.config, name, None)) for name in names)
+        numbers = (item[0] if isinstance(item, (list, tuple)) and item else item for item in found)
+        return next((item for item in numbers if isinstance(item, int)), default)
+
+    channels, patch = number("in_channels", "in_chans", "num_channels", default=3), number("patch_size", default=14)
+    side = max(_SIDE // patch, 2)  # patches in a row, of towers that take pictures of any size
+
+    def square(block: int) -> tuple[int, int]:
+        return max(side // block, 2) * block, max(side // block - 1, 1) * block
+
+    if "image_grid_thw" in taken:
+        rows, columns = square(number("spatial_merge_size", default=2))
+        pixels = (rows * columns, channels * number("temporal_patch_size", default=2) * patch * patch)
+        grid = torch.tensor([[1, rows, columns]])
+        yield [Port("pixel_values", pixels, dtype), Port("image_grid_thw", (1, 3), torch.int64, 1, grid)]
+    if "spatial_shapes" in taken:
+        rows, columns = square(number("downsample_factor", default=2))
+        shape, shown = torch.tensor([[rows, columns]]), torch.ones(1, rows * columns, dtype=torch.int64)
+        yield [
+            Port("pixel_values", (1, rows * columns, channels * patch * patch), dtype),
+            Port("spatial_shapes", (1, 2), torch.int64, 1, shape),
+            Port("pixel_attention_mask", tuple(shown.shape), torch.int64, 1, shown),
+        ]
+    if "image_position_ids" in taken:
+        rows, columns = square(number("pooling_kernel_size", default=3))
+        places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).flip(1)[None]  # x, y
+        yield [
+            Port("pixel_values", (1, rows * columns, channels * patch * patch), dtype),
+            Port("image_position_ids", tuple(places.shape), torch.int64, 1, places),
+        ]
+    size = getattr(vision, "image_size", _SIDE)
+    high, wide = size if isinstance(size, (list, tuple)) else (size, size)
+    whole = torch.tensor([[high, wide]])
+    more = [Port("image_sizes", (1, 2), torch.int64, 1, whole)] if "image_sizes" in taken else []
+    tiles = _tiles(model.config, high, wide) if more else 1
+    for shape in ((1, channels, high, wide), (1, tiles, channels, high, wide)):
+        yield from ([Port("pixel_values", shape, dtype), *extra] for extra in ((more, []) if more else ([],)))
+
+
+def _tiles(config: Any, high: int, wide: int) -> int:
+    """How many tiles a picture of the tower's own size becomes, with the picture itself; 1 where it is not cut."""
+    listed = getattr(config, "image_grid_pinpoints", None)
+    if not listed:
+        return 1
+    rows, columns = library("image_processing_utils").select_best_resolution((high, wide), listed)
+    return -(-rows // high) * -(-columns // wide) + 1
 
 
 def _fields(config: Any) -> Iterator[tuple[str, Any]]:

@@ -101,6 +101,13 @@ def _is_same(function: Callable[..., Any], ours: Callable[..., Any], example: di
         )
 
 
+def _in_heads(item: Tensor) -> Tensor:
+    """The same, with heads and their size as numbers: models leave one of them to be computed from the others."""
+    with untraced():
+        heads, size = item.shape[2:]
+    return item.reshape(item.shape[0], item.shape[1], heads, size)
+
+
 def _delta_rule(
     query: Tensor,
     key: Tensor,
@@ -114,7 +121,8 @@ def _delta_rule(
 ) -> tuple[Tensor, Tensor | None]:
     """[batch, tokens, heads, size] each; `g` decays the state, and `beta` says how much of a value is learnt."""
     kind = query.dtype
-    query, key, value, g, beta = (item.float() for item in (query, key, value, g, beta))
+    query, key, value = (_in_heads(item.float()) for item in (query, key, value))
+    g, beta = g.float(), beta.float()
     if use_qk_l2norm_in_kernel:
         query, key = (item * torch.rsqrt((item * item).sum(-1, keepdim=True) + _TINY) for item in (query, key))
     state = initial_state
@@ -143,9 +151,8 @@ def _chunk_scan(
     dt = torch.clamp(functional.softplus(dt) if dt_softplus else dt, *dt_limit).float()
     x = hidden_states.float()
     state = x.new_zeros(*x.shape[:1], *x.shape[2:], B.shape[3]) if initial_states is None else initial_states.float()
-    found, last = own.operator("recurrence")(
-        C.float(), B.float(), x * dt[..., None], state.transpose(2, 3), A.float() * dt, None, None, 1.0
-    )
+    rows = [_in_heads(item) for item in (C.float(), B.float(), x * dt[..., None])]
+    found, last = own.operator("recurrence")(*rows, state.transpose(2, 3), A.float() * dt, None, None, 1.0)
     found = found if D is None else found + D[..., None] * x
     return (found, last.transpose(2, 3)) if return_final_states else found
 

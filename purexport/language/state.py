@@ -74,14 +74,14 @@ class StateStep(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The logits, and the state after these tokens."""
         given = dict(zip(self._takes, tensors, strict=False))
-        cache = _empty(self.model)
-        _fill(cache, self._slots, tensors[len(self._takes) :])
+        cache = empty_cache(self.model)
+        fill_cache(cache, self._slots, tensors[len(self._takes) :])
         result = self.model(**given, **{cache_argument(self.model.forward): cache}, use_cache=True)
         logits = result.logits[:, -1:] if self._last else result.logits
         return (logits, *(slot.of(cache) for slot in self._slots))
 
 
-def _empty(model: Any) -> Any:
+def empty_cache(model: Any) -> Any:
     """The cache that transformers makes for a model, with whole keys and values where it would cut them."""
     caches = library("cache_utils")
     cache = caches.DynamicCache(config=model.config)
@@ -96,7 +96,7 @@ def _empty(model: Any) -> Any:
     return cache
 
 
-def _fill(cache: Any, slots: Sequence[CacheSlot], tensors: Sequence[Tensor]) -> None:
+def fill_cache(cache: Any, slots: Sequence[CacheSlot], tensors: Sequence[Tensor]) -> None:
     """Put copies of tensors into an empty cache: the model writes into its state."""
     keys: dict[int, Tensor] = {}
     for slot, tensor in zip(slots, tensors, strict=True):
@@ -119,14 +119,14 @@ def slots_of(model: Any) -> list[CacheSlot]:
     """What a model keeps, where that is not keys and values alone; nothing for other models."""
     caches = library("cache_utils")
     try:
-        cache = _empty(model)
+        cache = empty_cache(model)
     except (AttributeError, KeyError, TypeError, ValueError):  # no cache can be made from such a config
         return []
     if not any(isinstance(layer, caches.LinearAttentionCacheLayerMixin) for layer in cache.layers):
         return []
 
     def prompted(input_ids: Tensor) -> Any:
-        made = _empty(model)
+        made = empty_cache(model)
         model(input_ids=input_ids, use_cache=True, **{cache_argument(model.forward): made})
         return made
 

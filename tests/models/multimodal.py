@@ -40,6 +40,7 @@ SIZES: dict[str, Any] = {
     "vision_start_token_id": 96,
     "image_size": 32,
     "patch_size": 8,
+    "depth": 2,
 }
 _SSM = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_chunk_size": 16}
 _MIXED = {"layer_types": ["linear_attention", "full_attention"]}
@@ -57,6 +58,12 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
     "lfm3": {"layer_types": ["conv", "full_attention"]},
     "kimi_linear": {"layer_types": ["linear_attention", "full_attention"], "num_key_value_heads": 4},
+    **{name: {"out_hidden_size": 32} for name in ("qwen3_5_vision", "qwen3_5_moe_vision", "qwen2_5_omni_vision")},
+    **{name: {"out_hidden_size": 32, "deepstack_visual_indexes": [0]} for name in ("qwen3_vl_vision",)},
+    "qwen2_5_vl_vision": {"out_hidden_size": 32, "window_size": 32, "fullatt_block_indexes": [1]},
+    "qwen2_5_vl_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}},
+    "gemma4_text": {"hidden_size_per_layer_input": 0},
+    "paligemma": {"projection_dim": 32},
     "bailing_hybrid": {"layer_types": ["linear_attention", "full_attention"]},
 }
 _WITHOUT_HEADS = ("is_decoder",)  # what tells a decoder alone

@@ -100,7 +100,14 @@ def linear_attention(
 def _flat(op: Emitter, query: Value, key: Value, value: Value, decay: Value) -> list[Value]:
     """[batch, tokens, heads * size] each, with a query and a key for each head."""
     rows = [_for_heads(op, item, value) for item in (query, key)]
-    return [item if item.rank == 3 else reshape(op, item, [0, 0, -1]) for item in (*rows, value, decay)]
+    return [item if item.rank == 3 else _tokens_of(op, item) for item in (*rows, value, decay)]
+
+
+def _tokens_of(op: Emitter, item: Value) -> Value:
+    """[batch, tokens, heads * size]"""
+    batch, tokens, heads, size = dims_of(op, item)
+    assert isinstance(heads, int) and isinstance(size, int)
+    return reshape(op, item, [batch, tokens, heads * size])
 
 
 def _for_heads(op: Emitter, item: Value, value: Value) -> Value:
