@@ -439,22 +439,25 @@ class LoadedPictureModel(GeneratingModel):
     def _embedded(self, ids: Array, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """What the decoder is given for tokens."""
         embedding = self._runnables[KINDS[0][1]]
-        width = int(embedding.file.inputs["image_features"].shape[-1])
-        features = self._features(arrays) if "pixel_values" in arrays else np.zeros((0, width), np.float32)
-        places = int((ids == self._token()).sum())
-        if "pixel_values" in arrays and places != len(features):
-            raise ValueError(
-                f"input_ids have {places} tokens for pictures, and pixel_values give {len(features)}; give what the "
-                "model's processor makes of the text and all its pictures"
-            )
-        feed = {_IDS: ids, "image_features": features}
+        if "pixel_values" in arrays:
+            features = self._features(arrays)
+            places, count = int((ids == self._token()).sum()), len(features["image_features"])
+            if places != count:
+                raise ValueError(
+                    f"input_ids have {places} tokens for pictures, and pixel_values give {count}; give what the "
+                    "model's processor makes of the text and all its pictures"
+                )
+        else:
+            layouts = {name: item for name, item in embedding.file.inputs.items() if name != _IDS}
+            features = {name: np.zeros((0, int(item.shape[-1])), np.float32) for name, item in layouts.items()}
+        feed = {_IDS: ids, **features}
         found = embedding.run({name: embedding.value(name, item) for name, item in feed.items()})
         types = arrays.get("token_type_ids")
         types = (ids == self._token()).astype(np.int64) if types is None else types[:, -ids.shape[1] :]
-        return {"inputs_embeds": found["inputs_embeds"], "token_type_ids": types}
+        return {**found, "token_type_ids": types}
 
-    def _features(self, arrays: Mapping[str, Array]) -> Array:
-        """One row for each token of a picture: the file takes one picture of one size."""
+    def _features(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """One row for each token of a picture, of each layer: the file takes one picture of one size."""
         vision = self._runnables[KINDS[0][0]]
         pixels = arrays["pixel_values"]
         shape = [int(size) for size in vision.file.inputs["pixel_values"].shape]
@@ -465,7 +468,7 @@ class LoadedPictureModel(GeneratingModel):
             )
         pictures = pixels.reshape(-1, *shape)
         found = [vision.run({"pixel_values": vision.value("pixel_values", item)}) for item in pictures]
-        return np.concatenate([item["image_features"] for item in found])
+        return {name: np.concatenate([item[name] for item in found]) for name in found[0]}
 
     def _has_three_positions(self) -> bool:
         layout = self._decoding.runnable.file.inputs.get("position_ids")

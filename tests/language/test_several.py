@@ -230,6 +230,24 @@ def test_pictures(name: str, tmp_path: Path) -> None:
     assert len(decoder["position_ids"]) == (3 if name.startswith("Qwen2VL") else 2)
 
 
+# patches with a shape and a decoder with states, tiles, a mask by kinds, features of several layers
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("Lfm2VlForConditionalGeneration", "past_key_values.0.key"),
+        ("Qwen3_5ForConditionalGeneration", "past_key_values.0.recurrent_state"),
+        ("LlavaOnevisionForConditionalGeneration", "position_ids"),
+        ("PaliGemmaForConditionalGeneration", "token_type_ids"),
+        ("Qwen3VLForConditionalGeneration", "placed_deepstack_visual_embeds.0"),
+    ],
+)
+def test_pictures_from_the_config(name: str, asked: str, tmp_path: Path) -> None:
+    """No inputs are given: the layout follows from the config."""
+    model, _ = multimodal.made(name, "vision")
+    assert purexport.language_model(model, tmp_path, verify=True).difference is not None
+    assert asked in inputs_of(tmp_path / "decoder.onnx")
+
+
 def test_folder_with_pictures(tmp_path: Path) -> None:
     """No weight has values while the inputs are looked for, and tokens of pictures are counted nevertheless."""
     torch.manual_seed(0)
