@@ -198,7 +198,8 @@ ROOMS = {
     "fusion": _room("purexport/fusion/*", "language/fusion", "language/{caches,language_model}"),
     "language": _room(
         "purexport/language/*",
-        "language/{config,llamacpp,adapters,caches,diffusion,observed,several,pretrained,transformers_js,language_model}",
+        "language/{config,llamacpp,adapters,caches,diffusion,observed,recurrences,several,pretrained,transformers_js}"
+        " language/language_model",
         "models/decoders",
     ),
     "generation": _room("purexport/generation/*", "generation/load_pretrained", "generation/models"),

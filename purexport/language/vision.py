@@ -382,8 +382,8 @@ def _heard(model: Any, given: Mapping[str, Tensor], slots: Sequence[CacheSlot]) 
 def check(model: Any, parts: Sequence[GraphPart], runs: Mapping[str, Written], steps: int = STEPS) -> float:
     """The largest difference of a logit, relative to the largest one of its step, over a prompt and `steps` tokens.
 
-    The prompt is a text with a picture.  torch gets the picture and all tokens anew at each step, without a cache.  Where
-    tokens have kinds, what the prompt's tokens see is not what later ones see; there torch keeps its cache.
+    The prompt is a text with a picture.  torch gets the picture and all tokens anew at each step, without a cache.
+    Where tokens have kinds, later ones do not see what those of the prompt see; there torch keeps its cache.
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
     vision, _, decoder = parts

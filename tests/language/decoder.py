@@ -146,6 +146,21 @@ class Experts(nn.Module):
         return own.operator("experts")(flat, index, weights, *args).view_as(y)  # type: ignore[no-any-return]
 
 
+class Recurrent(nn.Module):
+    """A state behind the attention that decays, and learns by the delta rule or as it comes."""
+
+    def __init__(self, delta: bool) -> None:
+        super().__init__()
+        self.delta = delta
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        heads = torch.nn.functional.normalize(y.unflatten(-1, (HEADS, WIDTH)), dim=-1)
+        state = heads.new_zeros(y.shape[0], HEADS, WIDTH, WIDTH)
+        decay, beta = -heads.abs().mean(-1), heads.mean(-1).sigmoid() if self.delta else None
+        found, _ = own.operator("recurrence")(heads, heads, heads, state, decay, None, beta, 0.0)
+        return found.flatten(-2)  # type: ignore[no-any-return]
+
+
 def _repeated(item: Tensor) -> Tensor:
     return item.repeat_interleave(HEADS // KV_HEADS, 1)
 

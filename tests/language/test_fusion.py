@@ -20,8 +20,8 @@ from tests.tiers import dealt
 from tests.tolerances import CHAIN, assert_near
 
 NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
-EXPERTS, PAST, GATED = "mixture_of_experts", "attention_with_past", "gated_unit"
-OF_RUNTIME = {ATTENTION, SKIP, TOKENS, EXPERTS}  # rows that the standard has not
+EXPERTS, PAST, GATED, LINEAR = "mixture_of_experts", "attention_with_past", "gated_unit", "linear_attention"
+OF_RUNTIME = {ATTENTION, SKIP, TOKENS, EXPERTS, LINEAR}  # rows that the standard has not
 HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
 
 # id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
@@ -48,6 +48,8 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "behind-a-row-added": (*HALVES, {"behind": parts.norm_of_a_row_added}, {NORM: 2, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "experts": (*HALVES, {"behind": parts.Experts(False, False)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
     "experts-in-turns": (*HALVES, {"behind": parts.Experts(True, True, 7.0)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
+    "recurrent": (*HALVES, {"behind": parts.Recurrent(True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, LINEAR: 1}),
+    "recurrent-gated": (*HALVES, {"behind": parts.Recurrent(False)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, LINEAR: 1}),
     "gated": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
     "gated-otherwise": (*HALVES, {"behind": parts.Gated(torch.nn.functional.gelu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "gated-by-one": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu, 1)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
