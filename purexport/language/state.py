@@ -25,6 +25,7 @@ from purexport.language.library import cache_argument, library
 from purexport.language.parts import BATCH, SIZES, GraphPart, Port
 from purexport.language.recurrences import recurrences_recorded
 from purexport.language.step import called
+from purexport.lock import alone
 from purexport.torch_patches.calls import operators_handed_to
 
 FILE = "model.onnx"
@@ -167,7 +168,7 @@ def takes_any_length(model: Any, slots: Sequence[CacheSlot]) -> bool:
                 return part.module(*tensors.values())
 
         try:
-            with torch.no_grad(), recurrences_recorded(model):
+            with alone(), torch.no_grad(), recurrences_recorded(model):
                 called(model, given, stepped, values=False)
         except MemoryError:
             raise

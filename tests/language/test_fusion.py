@@ -48,7 +48,7 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "behind-a-row-added": (*HALVES, {"behind": parts.norm_of_a_row_added}, {NORM: 2, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "experts": (*HALVES, {"behind": parts.Experts(False, False)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
     "experts-in-turns": (*HALVES, {"behind": parts.Experts(True, True, 7.0)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
-    "recurrent": (*HALVES, {"behind": parts.Recurrent(True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, LINEAR: 1}),
+    "recurrence": (*HALVES, {"behind": parts.Recurrent(True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, LINEAR: 1}),
     "recurrent-gated": (*HALVES, {"behind": parts.Recurrent(False)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, LINEAR: 1}),
     "gated": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
     "gated-otherwise": (*HALVES, {"behind": parts.Gated(torch.nn.functional.gelu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
