@@ -164,10 +164,10 @@ def pictures_of(model: Any, given: Mapping[str, torch.Tensor] | None) -> Iterato
         yield [Port("pixel_values", pixels, dtype), Port("image_grid_thw", (1, 3), torch.int64, 1, grid)]
     if "spatial_shapes" in taken:
         rows, columns = square(number("downsample_factor", default=2))
-        shape, shown = torch.tensor([[rows, columns]]), torch.ones(1, rows * columns, dtype=torch.int64)
+        sizes, shown = torch.tensor([[rows, columns]]), torch.ones(1, rows * columns, dtype=torch.int64)
         yield [
             Port("pixel_values", (1, rows * columns, channels * patch * patch), dtype),
-            Port("spatial_shapes", (1, 2), torch.int64, 1, shape),
+            Port("spatial_shapes", (1, 2), torch.int64, 1, sizes),
             Port("pixel_attention_mask", tuple(shown.shape), torch.int64, 1, shown),
         ]
     if "image_position_ids" in taken:
@@ -192,7 +192,7 @@ def _tiles(config: Any, high: int, wide: int) -> int:
     if not listed:
         return 1
     rows, columns = library("image_processing_utils").select_best_resolution((high, wide), listed)
-    return -(-rows // high) * -(-columns // wide) + 1
+    return int(-(-rows // high) * -(-columns // wide)) + 1
 
 
 def _fields(config: Any) -> Iterator[tuple[str, Any]]:

@@ -62,6 +62,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     **{name: {"out_hidden_size": 32, "deepstack_visual_indexes": [0]} for name in ("qwen3_vl_vision",)},
     "qwen2_5_vl_vision": {"out_hidden_size": 32, "window_size": 32, "fullatt_block_indexes": [1]},
     "qwen2_5_vl_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}},
+    "gemma4": {"audio_token_id": 96},
     "gemma4_text": {"hidden_size_per_layer_input": 0},
     "paligemma": {"projection_dim": 32},
     "bailing_hybrid": {"layer_types": ["linear_attention", "full_attention"]},
