@@ -34,7 +34,7 @@ _TOKENS, _HEADS, _SIZE, _WIDTH = 5, 4, 3, 2  # of what functions are tried on
 
 
 @dataclass
-class _Asked:
+class _LastState:
     """The state that a layer asked its cache for last."""
 
     state: Tensor | None = None
@@ -43,7 +43,7 @@ class _Asked:
 @contextmanager
 def recurrences_recorded(model: torch.nn.Module) -> Iterator[None]:
     """Inside, the recurrent layers of `model` are recorded as one call each, as far as the call can say them."""
-    asked = _Asked()
+    asked = _LastState()
     files = [sys.modules[name] for name in sorted({type(module).__module__ for module in model.modules()})]
     ours = {(file, name): made for file in files for name, made in _replacements(vars(file).items(), asked)}
     cache = library("cache_utils").Cache
@@ -60,7 +60,7 @@ def recurrences_recorded(model: torch.nn.Module) -> Iterator[None]:
             setattr(holder, name, function)
 
 
-def _heard(answer: Callable[..., Any], asked: _Asked) -> Callable[..., Any]:
+def _heard(answer: Callable[..., Any], asked: _LastState) -> Callable[..., Any]:
     def get_recurrent_state(*args: Any, **kwargs: Any) -> Any:
         asked.state = answer(*args, **kwargs)
         return asked.state
@@ -68,7 +68,7 @@ def _heard(answer: Callable[..., Any], asked: _Asked) -> Callable[..., Any]:
     return get_recurrent_state
 
 
-def _replacements(items: Iterable[tuple[str, Any]], asked: _Asked) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _replacements(items: Iterable[tuple[str, Any]], asked: _LastState) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, item in items:
         if not inspect.isfunction(item):
             continue
@@ -78,7 +78,7 @@ def _replacements(items: Iterable[tuple[str, Any]], asked: _Asked) -> Iterator[t
                 yield name, ours if "asked" not in inspect.signature(ours).parameters else _with_state(ours, asked)
 
 
-def _with_state(ours: Callable[..., Any], asked: _Asked) -> Callable[..., Any]:
+def _with_state(ours: Callable[..., Any], asked: _LastState) -> Callable[..., Any]:
     def scan(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, asked=asked.state, **kwargs)
 

@@ -77,12 +77,12 @@ ROWS = [(delta_rule, True), (other_delta_rule, False), (failing, False), (scan, 
 
 @pytest.mark.parametrize(("function", "recorded"), ROWS, ids=[row[0].__name__ for row in ROWS])
 def test_functions(function: Any, recorded: bool) -> None:
-    found = dict(recurrences._replacements([("theirs", function), ("number", 3)], recurrences._Asked()))
+    found = dict(recurrences._replacements([("theirs", function), ("number", 3)], recurrences._LastState()))
     assert bool(found) == recorded
 
 
 def test_a_scan_begins_with_the_state_that_its_layer_asked_for() -> None:
-    asked = recurrences._Asked()
+    asked = recurrences._LastState()
     (replaced,) = dict(recurrences._replacements([("theirs", scan)], asked)).values()
     given = recurrences._selective_example()
     whole, last = replaced(**given)
