@@ -130,12 +130,13 @@ def test_pictures(name: str, tmp_path: Path) -> None:
     inputs = test_several.inputs_of(tmp_path / "vision.onnx")
     pixels = torch.randn([int(size) for size in inputs["pixel_values"]], generator=torch.Generator().manual_seed(1))
     loaded: Any = purexport.load_pretrained(tmp_path)
-    count = len(loaded._features({"pixel_values": pixels.numpy()}))
+    count = len(loaded._features({"pixel_values": pixels.numpy()})["image_features"])
     qwen = name.startswith("Qwen2VL")
     ids = torch.tensor([[5, 96 if qwen else 6, *[98] * count, 7, 8, 9]])
     given: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
     given |= {"token_type_ids": (ids == 98).long()} if name.startswith("Gemma3") else {}
-    grid = {"image_grid_thw": torch.tensor([[1, 4, 6]]), "mm_token_type_ids": (ids == 98).long()}
+    columns = round((len(pixels) + 1) ** 0.5) - 1  # a row has two patches less than a column
+    grid = {"image_grid_thw": torch.tensor([[1, columns + 2, columns]]), "mm_token_type_ids": (ids == 98).long()}
     given |= grid if qwen else {}
     same_tokens(model, tmp_path, given)
     text = torch.tensor([[5, 6, 7]])
