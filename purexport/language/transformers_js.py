@@ -278,8 +278,8 @@ def _as_file(function: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], file
 
 def _of_pictures(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGraphs:
     seen, embedding, decoder = vision.parts_of(model, False, inputs)
-    names = decoder.input_names
-    more = [name for name in names if name not in (*_GIVEN, _KINDS) and not name.startswith("past_")]
+    names = [port.name for port in decoder.inputs]
+    more = [name for name in names if name not in (*_GIVEN, _KINDS) and not name.endswith((".key", ".value"))]
     if more:
         raise ExportError(
             f"the decoder of {type(model).__name__} takes {', '.join(more)}, which transformers.js does not give it; "
