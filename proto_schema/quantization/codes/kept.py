@@ -36,6 +36,7 @@ def needs_zeros(source: CodedPayload) -> bool:
 class Kept:
     """The codes and scales of a coded weight, as its new nodes want them: the face of `Quantized`."""
 
+    source: Coded
     whole: float | None = None
     codes: Payload
     scales: Payload
@@ -62,6 +63,8 @@ class Kept:
 
 class KeptFloats(Kept):
     """Small floats; scales that are small floats have a scale of their own."""
+
+    source: CodedFloats
 
     def __init__(self, source: CodedFloats, kind: Kind, layout: Layout, dtype: int) -> None:
         super().__init__(source, kind, layout, dtype)
@@ -97,6 +100,8 @@ class KeptFloats(Kept):
 
 class KeptIntegers(Kept):
     """Integers, and their zero points."""
+
+    source: CodedPayload
 
     def __init__(self, source: CodedPayload, kind: Kind, layout: Layout, dtype: int) -> None:
         super().__init__(source, kind, layout, dtype)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from purexport.frontends.core.shape_functions import UnfitError
+from purexport.frontends.core.shape_functions import UnfitError, broadcast
 from purexport.frontends.dispatch import shapes, strides
 from purexport.frontends.dispatch.arguments import mapped
 from purexport.frontends.dispatch.operators import Operator
@@ -154,7 +154,7 @@ def _elementwise(letters: str, result: torch.dtype | None = None, floats: bool =
         _require(letter(common) in letters and not (each and any(kind_of(item) not in letters for item in operands)))
         if floats and not (common.is_floating_point or common.is_complex):
             common = torch.get_default_dtype()
-        shape = shapes.broadcast(*(tuple(item.shape) for item in tensors))
+        shape = broadcast(*(tuple(item.shape) for item in tensors))
         return Laid(shape, strides.iterated(tensors, shape, common), result or common)
 
     return row
@@ -166,16 +166,16 @@ def _where(operator: Operator, bound: Bound) -> Laid:
     common = promoted(others)
     tensors = [item for item in others if isinstance(item, torch.Tensor)]
     given = [condition, *(item for item in tensors)]
-    shape = shapes.broadcast(*(tuple(item.shape) for item in given))
+    shape = broadcast(*(tuple(item.shape) for item in given))
     mask = torch.empty_strided(condition.shape, condition.stride(), dtype=common, device="meta")
     return Laid(shape, strides.iterated([mask, *tensors], shape, common), common)
 
 
 def _divided(operator: Operator, bound: Bound) -> Laid:
     """A quotient, of floats unless it is rounded."""
-    return _elementwise("bifc" if bound["rounding_mode"] is None else "if", floats=bound["rounding_mode"] is None)(
-        operator, bound
-    )
+    floats = bound["rounding_mode"] is None
+    found: Laid = _elementwise("bifc" if floats else "if", floats=floats)(operator, bound)
+    return found
 
 
 def _power(operator: Operator, bound: Bound) -> Laid:
@@ -427,7 +427,7 @@ def _indexed(operator: Operator, bound: Bound) -> Laid:
     given = [item for item in indices if item is not None]
     _require(all(item.dtype == torch.int64 for item in given))
     shape = _sizes(operator, bound)
-    picked = shapes.broadcast(*(tuple(item.shape) for item in given))
+    picked = broadcast(*(tuple(item.shape) for item in given))
     places = [axis for axis, item in enumerate(indices) if item is not None]
     rest = [axis for axis in range(x.dim()) if axis not in places]
     first = places[0] if places[-1] - places[0] + 1 == len(places) else 0
@@ -460,7 +460,7 @@ def _masked(operator: Operator, bound: Bound) -> Laid:
     value = bound["value"]
     _require(mask.dtype == torch.bool and (not isinstance(value, torch.Tensor) or value.dim() == 0))
     _require(torch.can_cast(promoted([value]), x.dtype) or letter(x.dtype) == "f")
-    shape = shapes.broadcast(tuple(x.shape), tuple(mask.shape))
+    shape = broadcast(tuple(x.shape), tuple(mask.shape))
     return Laid(shape, strides.contiguous(shape), x.dtype)
 
 
@@ -468,7 +468,7 @@ def _itself(operator: Operator, bound: Bound) -> torch.Tensor:
     """What fills its operand."""
     x: torch.Tensor = bound["self"]
     src = bound.get("src")
-    _require(src is None or shapes.broadcast(tuple(src.shape), tuple(x.shape)) == tuple(x.shape))
+    _require(src is None or broadcast(tuple(src.shape), tuple(x.shape)) == tuple(x.shape))
     return x
 
 
