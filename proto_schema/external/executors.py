@@ -12,15 +12,13 @@ import logging
 import pickle
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from proto_schema.wire.records import dataclass
 
-if TYPE_CHECKING:  # a save without an executor needs none of it
-    from concurrent.futures import Executor, Future
-
-ExecutorLike: TypeAlias = "Executor | str | None"
+ExecutorLike: TypeAlias = Executor | str | None
 NAMES = "threads, threads:N, processes, processes:N, dask://HOST:PORT or mpi"
 _AHEAD = 256  # jobs that are handed over and not done
 _TRIES = 3

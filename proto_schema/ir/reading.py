@@ -120,6 +120,8 @@ def _read_nodes(graph: Graph, message: GraphProto | FunctionProto, scope: _Scope
     append, values, find = graph.nodes.append, scope.values, scope.find
     for place, item in enumerate(message.node):
         read, written, attributes = _PARTS(item)
+        if str in (read.__class__, written.__class__, attributes.__class__):  # of a node that was read on demand
+            read, written, attributes = item.input, item.output, item.attribute
         node = Node.__new__(Node)
         node.op_type, node.domain = item.op_type or "", item.domain or ""
         node.overload, node.name = item.overload or "", item.name or ""

@@ -80,6 +80,7 @@ WITHOUT = {
     "forms.test_forms": "forms are chosen by the nodes that rules write, whatever the route",
     "nn.test_contrib": "what a target writes does not depend on the route",
     "nn.test_language": "scripts do not know the operators that language models are recorded with",
+    "nn.test_recurrences": "scripts do not know the operators that language models are recorded with",
     "nn.test_onnx_ops": "TorchScript compiles none of torch.onnx.ops",
     "core.test_older_forms": "calls op itself",
 }

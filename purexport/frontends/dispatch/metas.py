@@ -19,6 +19,7 @@ from purexport.frontends.dispatch import shapes, strides
 from purexport.frontends.dispatch.arguments import mapped
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.promotion import kind_of, letter, one_dtype, promoted
+from purexport.frontends.dispatch.size_rows import fits_inside
 
 Bound = Mapping[str, Any]
 
@@ -280,7 +281,7 @@ def _pooled(operator: Operator, bound: Bound) -> Any:
     found = _sizes(operator, bound)
     _require(letter(x.dtype) == "f")
     shape, *_ = found if isinstance(found, list) else [found]
-    _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
+    _require(0 not in shape and fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
     if x.dim() == 3 and "pool1d" in operator.target:
         lie = strides.suggested(x.unsqueeze(2), (*shape[:2], 1, shape[2]))
         return Laid(shape, lie[:2] + lie[3:], x.dtype)
@@ -288,22 +289,12 @@ def _pooled(operator: Operator, bound: Bound) -> Any:
     return (form, form._replace(dtype=torch.int64)) if isinstance(found, list) else form
 
 
-def _fits_inside(padding: Any, kernel: Any) -> bool:
-    """Whether the padding is at most half of the kernel, as torch asks for."""
-    steps = range(max(len(item) if isinstance(item, (list, tuple)) else 1 for item in (padding, kernel)))
-    at = [
-        [item[step % len(item)] if isinstance(item, (list, tuple)) else item for step in steps]
-        for item in (padding, kernel)
-    ]
-    return all(2 * border <= size for border, size in zip(*at, strict=True))
-
-
 def _pooled_apart(operator: Operator, bound: Bound) -> Laid:
     """A pooling whose result is contiguous, if that is not the mean of all."""
     x = bound["self"]
     _require(letter(x.dtype) == "f")
     shape = _sizes(operator, bound)
-    _require(0 not in shape and _fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
+    _require(0 not in shape and fits_inside(bound.get("padding", 0), bound.get("kernel_size", 0)))
     whole = "adaptive" in operator.target and set(shape[-3:]) == {1}
     return Laid(shape, strides.suggested(x, shape) if whole else strides.contiguous(shape), x.dtype)
 

@@ -101,6 +101,16 @@ def _named(row: Callable[..., Any], names: str) -> dict[str, Callable[..., Any]]
     return {f"aten::{name}": row for name in names.split()}
 
 
+def fits_inside(padding: Any, kernel: Any) -> bool:
+    """Whether the padding is at most half of the kernel, as torch asks for."""
+    steps = range(max(len(item) if isinstance(item, (list, tuple)) else 1 for item in (padding, kernel)))
+    at = [
+        [item[step % len(item)] if isinstance(item, (list, tuple)) else item for step in steps]
+        for item in (padding, kernel)
+    ]
+    return all(2 * border <= size for border, size in zip(*at, strict=True))
+
+
 SIZES: dict[str, Callable[..., Any]] = {
     **_named(_whole, "sum mean prod any all max min"),
     **_named(_reduced, "amax amin argmax argmin prod.dim_int logsumexp"),
