@@ -81,14 +81,7 @@ ROWS = [
     Row("bincount-nothing", lambda x: torch.bincount(x, minlength=3), i64(0), opsets=ONE),
     Row("one-hot", F.one_hot, i64(2, 3, low=0, high=5), opsets=FEW),
     Row("one-hot-classes", lambda x: F.one_hot(x, 7), i64(3, low=0, high=5), opsets=(9, 13, 20), dynamic="batch"),
-    Row(
-        "one-hot-of-a-size",
-        one_hot_of_a_size,
-        i64(2, 3, low=0, high=5),
-        opsets=FEW,
-        dynamic="batch",
-        by_trace="dispatch holds the size",
-    ),
+    Row("one-hot-of-a-size", one_hot_of_a_size, i64(2, 3, low=0, high=5), opsets=FEW, dynamic="batch"),
     Row("one-hot-of-a-number", one_hot_of_a_number, i64(4, low=0, high=5), values(7, I64), opsets=FEW, routes=SCRIPT),
     Row(
         "one-hot-of-a-negative-number",

@@ -150,7 +150,6 @@ COMPUTED = [
         dynamic={0: {0: "n"}},
         sizes={"n": 100},
         routes=("trace", "script"),  # torch.export holds the size
-        by_trace="dispatch holds the size",
     ),
 ]
 
