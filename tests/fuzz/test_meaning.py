@@ -7,10 +7,11 @@ import pytest
 
 import proto_schema as ps
 from fuzz.build import Choices
-from fuzz.meaning import planted
-from fuzz.meaning.graphs import make
+from fuzz.harness import Violation
+from fuzz.meaning import harness, planted
+from fuzz.meaning.graphs import Made, make
 from fuzz.meaning.harness import HARNESS, check, difference
-from fuzz.meaning.tools import TOOLS
+from fuzz.meaning.tools import EXACT, TOOLS, Result
 
 FIRST = planted.FAULTS[0][0]
 
@@ -94,3 +95,29 @@ def test_a_made_model_is_valid() -> None:
     made = make(choices)
     assert made is not None
     ps.checker.check_model(made.model, full_check=True)
+
+
+ENDING = "g (int64[2] x, int64[2] y) => (int64[2] z) { z = Div(x, y) }"
+USUAL = "g (int64[2] x, int64[2] y) => (int64[2] z) { z = Add(x, y) }"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (ENDING, ENDING, ""),
+        (USUAL, ENDING, "ends by a signal as it is"),
+        (USUAL, USUAL.replace("Add", "Sub"), "in ONNX Runtime"),
+        (USUAL, USUAL, ""),
+    ],
+)
+def test_a_runtime_that_ends_ends_no_run(before: str, after: str, said: str) -> None:
+    """ONNX Runtime 1.31 divides the least integer by -1 as the processor does, which ends the process."""
+    first, second = (
+        ps.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}') for graph in (before, after)
+    )
+    made = Made(first, [{"x": np.full(2, -(2**63)), "y": np.full(2, -1)}], {"z": True}, {})
+    if said:
+        with pytest.raises(Violation, match=said):
+            harness._by_runtime("simplify", made, Result(second, EXACT))
+    else:
+        harness._by_runtime("simplify", made, Result(second, EXACT))
