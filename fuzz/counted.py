@@ -28,7 +28,7 @@ STEEPEST = 2.5
 LEAST = 64  # steps that are no growth
 AGAIN = (4, 16)
 MEMORY = "/dev/shm"
-MOST = 400_000  # steps after which nothing is measured again
+MOST = 1_200_000  # steps after which nothing is measured again
 
 NAMED = [
     *[(pattern, "salvage") for pattern in ("cut off in a node", "nodes in names", "almost fields", "groups left open")],

@@ -329,7 +329,7 @@ def full_disk(on: int, call: str) -> Scenario:
 def killed(on: int, by: signal.Signals = signal.SIGKILL) -> Scenario:
     def scenario(rank: int, world: int, folder: Path) -> None:
         if rank == on:
-            os.pwrite = lambda *_: os.kill(os.getpid(), by)  # type: ignore[assignment]
+            os.write = lambda *_: os.kill(os.getpid(), by)  # type: ignore[assignment]
         distributed.save(by_hand(), folder / "m.onnx", placed(world))
 
     return scenario
@@ -364,8 +364,8 @@ SCENARIOS: dict[str, Scenario] = {
     )
 }
 SCENARIOS |= {
-    "full_disk_here": full_disk(0, "pwrite"),
-    "full_disk_there": full_disk(1, "pwrite"),
+    "full_disk_here": full_disk(0, "write"),
+    "full_disk_there": full_disk(1, "write"),
     "no_sync_there": full_disk(1, "fsync"),
     "no_space_to_reserve": full_disk(0, "posix_fallocate"),
     "no_commit": full_disk(0, "replace"),

@@ -257,4 +257,4 @@ def test_torch_does_not_log_pages_beside_our_error() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    assert done.stdout.startswith("no route took the model")
+    assert done.stdout.startswith("the model does not run on these args: RuntimeError: mat1 and mat2")

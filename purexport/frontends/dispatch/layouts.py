@@ -8,6 +8,7 @@ kernel itself runs on the elements of the example (`data`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ class Layouts:
         self.owner = owner
         self._layouts: dict[Any, Layout] = {}
         self._metas: dict[Any, torch.Tensor] = {}
-        self._rows = metas.RowsInside(owner.operator)
+        self._rows = partial(metas.rows_inside, owner.operator)
 
     def meta(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An example without data."""
@@ -179,7 +180,7 @@ class Layouts:
         if operator.target.startswith(_BY_FACT):
             shape = shape_function_of(operator.target)
             return shape(**operator.bound(list(given), dict(named))) if shape is not None else None
-        with self._rows:
+        with self._rows():
             return operator.overload(*given, **named)
 
     def _sizes(

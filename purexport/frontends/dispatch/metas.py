@@ -3,16 +3,16 @@
 torch's own functions for this are Python, of which the first call loads seconds of code, and each takes its time.  A
 row is taken only where it knows that the kernel takes the operands; all else goes to torch.  Sizes are the rows of
 `shapes`, and views are torch's own, which are C++.  Composite operators fall apart on examples without data, inside of
-`RowsInside`, so that rows answer what they consist of.
+`rows_inside`, so that rows answer what they consist of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from purexport.frontends.core.shape_functions import UnfitError, broadcast
 from purexport.frontends.dispatch import shapes, strides
@@ -20,6 +20,7 @@ from purexport.frontends.dispatch.arguments import mapped
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.promotion import kind_of, letter, one_dtype, promoted
 from purexport.frontends.dispatch.size_rows import fits_inside
+from purexport.torch_patches.calls import operators_handed_to
 
 Bound = Mapping[str, Any]
 
@@ -67,21 +68,11 @@ def _written(form: Laid | torch.Tensor, bound: Bound) -> torch.Tensor:
     return x
 
 
-class RowsInside(TorchDispatchMode):
+def rows_inside(operator_of: Callable[[Any], Operator]) -> AbstractContextManager[None]:
     """Inside, rows answer calls on examples without data, as far as there are some; `operator_of` knows overloads."""
 
-    def __init__(self, operator_of: Callable[[Any], Operator]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operator_of = operator_of
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False, since torch loads its compiler to turn it off."""
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        operator = self.operator_of(func)
+    def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operator = operator_of(function)
         bound = operator.bound(list(args), kwargs)
         tensors = _tensors(bound)
         if tensors and all(item.is_meta for item in tensors) and kwargs.get("device") in (None, _META):
@@ -89,7 +80,9 @@ class RowsInside(TorchDispatchMode):
                 return made(form_of(operator, bound), _new)
             except UnfitError:
                 pass
-        return func(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return operators_handed_to(call)
 
 
 _META = torch.device("meta")
