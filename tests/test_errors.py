@@ -252,6 +252,7 @@ def test_the_example_is_a_message_of_the_toolkit(code: str) -> None:
     assert caught.value.code == code  # type: ignore[attr-defined]
 
 
+@pytest.mark.full  # reads all modules
 def test_the_others_are_known() -> None:
     """Of these no raise site says the words: what users raise, what sums up others, and what torch says."""
     silent = {"not-exported", "several-causes", "no-rule", "data-dependent-size", "torch-internal-error"}

@@ -29,6 +29,7 @@ TESTED_ELSEWHERE: dict[str, str] = dict.fromkeys(NUMBERS, "tests/lowering/test_n
     "aten::batch_norm@training": "tests/models/test_training.py",
     "purexport_llm::attention_with_past": "tests/language/test_fusion.py",
     "purexport_llm::group_query_attention": "tests/language/test_fusion.py",
+    "purexport_llm::linear_attention": "tests/language/test_fusion.py",
     "purexport_llm::mixture": "tests/language/test_fusion.py",
     "purexport_llm::rotary_embedding": "tests/language/test_fusion.py",
     "purexport_llm::skip_norm": "tests/language/test_fusion.py",

@@ -294,7 +294,7 @@ CHAINS: list[tuple[str, Callable[[Any], Any], int]] = [
     ("sums of itself", lambda size: size + size, 400),
     ("quotients", lambda size: (2 * size + 1) // 3, 400),
     ("remainders", lambda size: (size * size + S) % (B + 1), 100),
-    ("minima", lambda size: minimum(size * 2, B * S) // 3 + size, 200),
+    ("minima", lambda size: minimum(size * 2, B * S) // 3 + size, 60),
     ("maxima of products", lambda size: maximum(size * size, S) * B, 200),
 ]
 

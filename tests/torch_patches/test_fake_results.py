@@ -302,6 +302,7 @@ COUNTED = pytest.mark.skipif(
 )
 
 
+@pytest.mark.full
 @COUNTED
 @pytest.mark.filterwarnings("ignore:torch.export holds")
 def test_an_answer_of_the_example_is_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
