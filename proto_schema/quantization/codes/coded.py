@@ -25,17 +25,12 @@ Codes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
-class CodedPayload(Payload):
-    """The float32 elements of a matrix [rows, length] of unsigned codes: (code - zero point) * scale.
+class CodedMatrix(Payload):
+    """The float32 elements of a matrix [rows, length] of codes, of which `block` neighbours of a row share a scale."""
 
-    `block` neighbours of a row share a scale and a zero point; the last block of a row may be shorter. `groups` names
-    the scale of each element of a row where these are no neighbours; such a weight is read as floats only.
-    """
-
-    def __init__(self, rows: int, length: int, bits: int, block: int) -> None:
+    def __init__(self, rows: int, length: int, block: int) -> None:
         self.rows = rows
         self.length = length
-        self.bits = bits
         self.block = block
 
     @property
@@ -49,25 +44,46 @@ class CodedPayload(Payload):
 
     @property
     @abstractmethod
+    def kind(self) -> int:
+        """What tells codes from others of the same bytes: their bits, or their type."""
+
+    @property
+    @abstractmethod
     def sources(self) -> tuple[Payload, ...]:
-        """What codes, scales and zero points are read from."""
+        """What codes, scales and zero points, where there are some, are read from."""
 
     @property
     def identity(self) -> object:
         found = tuple(source.identity for source in self.sources)
-        return None if None in found else (type(self), found, self.bits, self.block)
+        return None if None in found else (type(self), found, self.kind, self.block)
 
     @abstractmethod
     def scales(self) -> Floats:
         """[rows, blocks]."""
 
     @abstractmethod
-    def zeros(self) -> Codes:
-        """[rows, blocks]."""
-
-    @abstractmethod
     def codes(self) -> Iterator[Codes]:
         """Some rows at a time, all in order: [some, length]."""
+
+
+class CodedPayload(CodedMatrix):
+    """The float32 elements of a matrix [rows, length] of unsigned codes: (code - zero point) * scale.
+
+    `block` neighbours of a row share a scale and a zero point; the last block of a row may be shorter. `groups` names
+    the scale of each element of a row where these are no neighbours; such a weight is read as floats only.
+    """
+
+    def __init__(self, rows: int, length: int, bits: int, block: int) -> None:
+        super().__init__(rows, length, block)
+        self.bits = bits
+
+    @property
+    def kind(self) -> int:
+        return self.bits
+
+    @abstractmethod
+    def zeros(self) -> Codes:
+        """[rows, blocks]."""
 
     def groups(self) -> npt.NDArray[np.int64] | None:
         """The scale of each element of a row; None where blocks of neighbours share one."""
@@ -88,44 +104,19 @@ class CodedPayload(Payload):
                 yield from pieces(byte_view(values.astype("<f4", copy=False)), limit)
 
 
-class CodedFloats(Payload):
+class CodedFloats(CodedMatrix):
     """The float32 elements of a matrix [rows, length] of small floats: their numbers times scales.
 
     `code` is the type of the floats. `block` neighbours of a row share a scale; the last block may be shorter.
     """
 
     def __init__(self, rows: int, length: int, code: int, block: int) -> None:
-        self.rows = rows
-        self.length = length
+        super().__init__(rows, length, block)
         self.code = code
-        self.block = block
 
     @property
-    def blocks(self) -> int:
-        """The number of scales of a row."""
-        return -(-self.length // self.block)
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.length * 4
-
-    @property
-    @abstractmethod
-    def sources(self) -> tuple[Payload, ...]:
-        """What codes and scales are read from."""
-
-    @property
-    def identity(self) -> object:
-        found = tuple(source.identity for source in self.sources)
-        return None if None in found else (type(self), found, self.code, self.block)
-
-    @abstractmethod
-    def scales(self) -> Floats:
-        """[rows, blocks]."""
-
-    @abstractmethod
-    def codes(self) -> Iterator[Codes]:
-        """Some rows at a time, all in order: [some, length]."""
+    def kind(self) -> int:
+        return self.code
 
     def scale_codes(self) -> tuple[int, Codes, float] | None:
         """Where scales are small floats: their type, their codes [rows, blocks], and what all are multiplied with."""
