@@ -1,6 +1,6 @@
 """Every architecture of transformers, and the networks of torchvision: exported, run in ONNX Runtime and compared.
 
-    python benchmarks/architectures.py transformers [--route dispatch trace] [--part 1/8] [--only bert ...]
+    python benchmarks/architectures.py transformers [--route trace export] [--part 1/8] [--only bert ...]
     python benchmarks/architectures.py torchvision [--route trace] [--peers] [--json FILE] ...
 
 An architecture is a type of config of transformers.  Its model is of the first class in MAPPINGS that makes a tiny one
@@ -390,7 +390,7 @@ def measured(network: Network, exporter: str, limit: float, loud: bool = False) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=("transformers", "torchvision"))
-    parser.add_argument("--route", nargs="*", default=["dispatch"], choices=("dispatch", "trace", "export", "auto"))
+    parser.add_argument("--route", nargs="*", default=["trace"], choices=("trace", "export", "auto"))
     parser.add_argument("--peers", action="store_true", help="the exporters of torch.onnx too")
     parser.add_argument("--only", nargs="+", help="names of networks")
     parser.add_argument("--part", default="1/1", help="of the networks, as in 1/2: spread over the alphabet")

@@ -1,4 +1,4 @@
-"""Export with dynamic axes: ours by trace, by dispatch and by torch.export, beside both of torch.onnx's.
+"""Export with dynamic axes: ours by trace and by torch.export, beside both of torch.onnx's.
 
     python benchmarks/dynamic.py [--only NAME] [--route ROUTE] [--repeat 3] [--json results.json]
     python benchmarks/dynamic.py --only NAME --route "ours trace" --profile
@@ -10,7 +10,7 @@ the clock's; both are shown, the best of the repeats. The file is then run in ON
 other sizes, and compared with the model. A cell without a time is an export that was refused or took too long. A second
 table has the stages of ours.
 
-With `--captures`, a capture by dispatch with all axes dynamic is compared with torch.jit.trace with fixed ones, in
+With `--captures`, our trace with all axes dynamic is compared with torch.jit.trace with fixed ones, in
 turns in one process where both have run before.
 
 The aims: our trace takes no longer than dynamo=False and a quarter of dynamo=True, our export a third of dynamo=True,
@@ -102,7 +102,6 @@ def _export_alone() -> Export:
 
 ROUTES: dict[str, Callable[[], Export]] = {
     "ours trace": lambda: _ours("trace"),
-    "ours dispatch": lambda: _ours("dispatch"),
     "ours export": lambda: _ours("export"),
     "dynamo=False": lambda: _of_torch(False),
     "dynamo=True": lambda: _of_torch(True),
@@ -116,32 +115,32 @@ ROUTES: dict[str, Callable[[], Export]] = {
 
 
 def captures(name: str, repeat: int) -> str:
-    """Processor milliseconds of a capture by dispatch and of a trace, their ratio, and microseconds for each call."""
+    """Processor milliseconds of our trace and of torch.jit.trace, their ratio, and microseconds for each call."""
     import torch
 
     from benchmarks.dynamic_models import MODELS
     from purexport.frontends.core.request import Request
-    from purexport.frontends.dispatch.route import capture_by_dispatch
+    from purexport.frontends.dispatch.route import capture_by_trace
 
     torch.manual_seed(0)
     case = MODELS[name]()
     case.model.eval()
     trace = _trace_alone()
     axes = {name: case.axes[name] for name in case.inputs}
-    request = Request(case.model, case.args, {}, "dispatch", case.inputs, axes, output_names=case.outputs)
-    calls = len(capture_by_dispatch(request).graph.calls)
+    request = Request(case.model, case.args, {}, "trace", case.inputs, axes, output_names=case.outputs)
+    calls = len(capture_by_trace(request).graph.calls)
     trace(case, "")
     ours, theirs = [], []
     for _ in range(repeat):
         start = time.process_time()
-        capture_by_dispatch(request)
+        capture_by_trace(request)
         ours.append(time.process_time() - start)
         start = time.process_time()
         trace(case, "")
         theirs.append(time.process_time() - start)
     took, other = min(ours), min(theirs)
     each = f"{1e6 * took / calls:.0f} us a call of {calls}"
-    return f"{name:24} dispatch {1e3 * took:7.1f} ms  trace {1e3 * other:7.1f} ms  {took / other:.2f}  {each}"
+    return f"{name:24} ours {1e3 * took:7.1f} ms  torch.jit.trace {1e3 * other:7.1f} ms  {took / other:.2f}  {each}"
 
 
 # One measurement, in a process of its own -----------------------------------------------------------------------------
@@ -334,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=300, help="seconds after which an export is given up")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--profile", action="store_true", help="print where the time of one export goes")
-    parser.add_argument("--captures", action="store_true", help="only captures, by dispatch and by torch.jit.trace")
+    parser.add_argument("--captures", action="store_true", help="only captures, ours and by torch.jit.trace")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.measure:

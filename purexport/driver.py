@@ -125,17 +125,15 @@ def export(
     What is exported:
       `model`: an nn.Module, a script, an ExportedProgram, or a function.
       `args`: one tensor or a tuple; a dict at its end holds keyword arguments; or the calls that `purexport.observe`
-        saw.  Arguments and results may be
-        containers, mappings, dataclasses and caches, nested in any way.  By trace and by dispatch the Python numbers
-        among the arguments are inputs too, where the model lets them vary.
+        saw.  Arguments and results may be containers, mappings, dataclasses and caches, nested in any way.  By trace
+        the Python numbers among the arguments are inputs too, where the model lets them vary.
       `kwargs`: keyword arguments, also None, numbers and strings.
       `training`: EVAL, PRESERVE, TRAINING, or a bool; torch's own enum is taken too.
       `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
         shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with
         options.  Their bytes are read when they are written.  The model may be on the meta device or have fake tensors.
-      `capture`: "dispatch" (one run on tensors without data, with symbolic sizes), "trace" (torch.jit.trace),
-        "export" (torch.export), or "auto": a script and an ExportedProgram as they are, other models by the first of
-        these that succeeds.
+      `capture`: "trace" (one run on tensors without data, with symbolic sizes), "export" (torch.export), or "auto": a
+        script and an ExportedProgram as they are, other models by the first of these that succeeds.
       `mutated_state`: how to treat a buffer or an input that the model writes to: "warn", "error", or "io", which
         makes them inputs and outputs of the file.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loaded for exports that ask for them
     from proto_schema.quantization import Scheme
     from proto_schema.quantization.model import Target
 
-Capture: TypeAlias = Literal["auto", "dispatch", "trace", "export"]
+Capture: TypeAlias = Literal["auto", "trace", "export"]
 MutatedState: TypeAlias = Literal["warn", "error", "io"]
 TargetName: TypeAlias = Literal["onnx", "onnx; any", "onnxruntime"] | str  # also "onnx; onnxruntime==VERSION"
 QuantizedType: TypeAlias = Literal[

@@ -188,8 +188,6 @@ class Row:
     loose      why these may be wider: which rounding, and whose.  A wider bound without a reason is an error
     trap       what torch does that a simple rule would get wrong; shown when the row fails
     routes     captures to run: "trace", "export", and "script": what torch.jit.script makes of it (tests/scripting.py).
-               Where the trace is the first one, dispatch comes before it
-    by_trace   why dispatch does not
     traced     why that is not for this row: words of the refusal by torch.jit.script, or by the export of the script.
                The row then runs as "traced-script" instead, a trace that torch.jit.trace gives as a script
     """
@@ -212,7 +210,6 @@ class Row:
         trap: str | None = None,
         routes: Sequence[str] = (*CAPTURES, "script"),
         traced: str = "",
-        by_trace: str = "",
     ) -> None:
         self.name = name
         self.model = model
@@ -228,8 +225,6 @@ class Row:
         self.trap = trap
         self.traced = traced
         self.routes = tuple("traced-script" if traced and route == "script" else route for route in routes)
-        if self.routes[0] == "trace" and not by_trace:
-            self.routes = ("dispatch", *self.routes)
 
     def __repr__(self) -> str:
         return f"Row({self.name!r})"
@@ -327,7 +322,7 @@ def _asked(
     capture: str,
     axes: Mapping[str, Mapping[int, str]] | None,
 ) -> dict[str, Any]:
-    if capture in ("dispatch", "trace") and holds_numbers((args, dict(kwargs))):
+    if capture == "trace" and holds_numbers((args, dict(kwargs))):
         model, args, kwargs = with_constants(model, args, kwargs)
     return {
         "model": model,

@@ -6,10 +6,10 @@
 
 A row is captured once a route, and written at every opset of the plan.  By default the first row of an
 operator, by the first word of its name, runs at the lowest opset, the default one and the newest by the row's first
-route, which is dispatch for most, and the others at one of the first two in turn; a row that no lower opset can say is
+route, which is the trace for most, and the others at one of the first two in turn; a row that no lower opset can say is
 refused just below.
 The first row of every sixth operator runs by one of the other routes in turn, too, at the default opset: a capture by
-torch.export takes ten times as long as one by dispatch.  Rows of `REACHING` run by all routes.
+torch.export takes ten times as long as a trace.  Rows of `REACHING` run by all routes.
 `pytest -m full` adds these routes for the other rows, and a sample of the opsets on every route, another for each row;
 `pytest -m sweep` takes all, and those that only onnx's own evaluator knows.
 
@@ -147,13 +147,13 @@ def _plans(row: Row, others: Sequence[str], leads: bool) -> dict[str, Plan]:
 
 
 def _sample(row: Row, route: str) -> set[int]:
-    """The opsets of the full tier: of the usual ones every second one by dispatch, and those between by torch.export.
+    """The opsets of the full tier: of the usual ones every second one by trace, and those between by torch.export.
 
     By trace, where it is not the first route, the default opset alone.
     """
     if route == "trace" != row.routes[0]:
         return set()
-    if row.opsets == OPSETS and route in ("dispatch", *CAPTURES):
+    if row.opsets == OPSETS and route in CAPTURES:
         return set(OPSETS[(zlib.crc32(row.name.encode()) + (route == "export")) % 2 :: 2])
     if row.opsets in (OPSETS, PROGRAM_OPSETS):
         first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
@@ -222,9 +222,7 @@ def capture_row(row: Row, route: str) -> purexport.CapturedModel:
         model = scripted(model, args, kwargs)
     elif route == "traced-script":
         model, args, kwargs = traced(model, args, kwargs)
-    captured = capture_model(
-        model, args, kwargs, capture=route if route in (*CAPTURES, "dispatch") else "auto", dynamic_axes=axes
-    )
+    captured = capture_model(model, args, kwargs, capture=route if route in CAPTURES else "auto", dynamic_axes=axes)
     assert captured.route == route.removeprefix("traced-")
     return captured
 

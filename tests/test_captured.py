@@ -150,7 +150,7 @@ def test_it_is_written_verified_and_quantized(tmp_path: Any) -> None:
 
 def test_what_people_see() -> None:
     captured = purexport.capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), (X,))
-    assert repr(captured) == "CapturedModel(Sequential, by dispatch: 1 inputs, 2 calls)"
+    assert repr(captured) == "CapturedModel(Sequential, by trace: 1 inputs, 2 calls)"
     assert "aten::linear" in str(captured) and "aten::relu" in str(captured)
 
 

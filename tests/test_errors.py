@@ -162,7 +162,6 @@ PLANTED = [
     ("purexport.shapes.failures", "different-devices", "differing-devices", "unknown_codes"),
     ("purexport.facts.fact", "view-without-inverse", "view-of-no-kind", "unknown_codes"),
     ("proto_schema.errors", "malformed", "misformed", "unknown_codes"),
-    ("purexport.frontends.trace.torchscript", "trace-drops-write", "alias-unknown", "idle_codes"),
     ("proto_schema.errors", "not-encodable", "malformed", "idle_codes"),
 ]
 

@@ -143,7 +143,7 @@ def test_a_write_that_the_tracer_drops_is_refused(share: Any) -> None:
         z.add_(1)
         return first * 2
 
-    with pytest.raises(purexport.ExportError, match=f"a result of {share.__name__} shares"):
+    with pytest.raises(purexport.ExportError, match=f"aten::{share.__name__} .* may or may not have copied"):
         purexport.export(model, (torch.ones(4), torch.ones(4)), capture="trace")
 
 
@@ -183,33 +183,13 @@ def test_a_squeeze_in_place_that_leads_to_outputs_is_decided_in_the_file() -> No
         assert program(torch.ones(rows, 3))[0].shape == model(torch.ones(rows, 3)).shape
 
 
-@pytest.mark.parametrize(
-    "model",
-    [lambda x: x.diagonal(x.shape[0] // 2), lambda x: torch.nn.functional.unfold(x[None, None], x.shape[0] // 2)],
-    ids=["diagonal", "unfold"],
-)
-def test_a_computed_number_that_a_rule_wants_to_know_is_named(model: Any) -> None:
-    with pytest.raises(purexport.UnsupportedOperatorError, match=r"takes no computed '(offset|kernel_size)'") as caught:
-        purexport.export(model, (torch.ones(4, 5),), capture="trace", input_names=["x"], dynamic_axes={"x": {0: "n"}})
-    assert [gap.code for gap in caught.value.gaps] == ["value-not-known"]
-
-
-def test_an_unbound_axis_keeps_the_size_of_the_example() -> None:
-    def model(x: torch.Tensor) -> torch.Tensor:
-        return x.unbind(0)[0]
-
-    with pytest.warns(UserWarning, match="fixes it at 3"):
-        program = purexport.export(model, (torch.ones(3, 2),), capture="trace", dynamic_axes={"x": {0: "n"}})
-    assert interface(program)[0] == {"x": [3, 2]}
-
-
 def test_what_a_trace_holds_fixed_is_said() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.sum() > 0 else x
 
-    with pytest.warns(torch.jit.TracerWarning, match="decides on the content of a tensor"):
+    with pytest.warns(UserWarning, match="a truth value at .*test_export.* that the data decides"):
         program = purexport.export(model, (torch.ones(2),), capture="trace")
-    assert "script it or use torch.cond" in program.report.warnings[0]
+    assert "script the function or use torch.cond" in program.report.warnings[0]
 
 
 def test_a_static_model_has_no_shape_arithmetic() -> None:
@@ -342,15 +322,13 @@ def test_auto_takes_the_second_route_and_says_so() -> None:
         assert not torch.compiler.is_exporting()
         return x, object()
 
-    program = purexport.export(nn.ReLU(), (torch.ones(2),))
-    assert program.report.route == "dispatch"
     script = torch.jit.script(Halved())
     program = purexport.export(nn.Sequential(script, nn.ReLU()), (torch.ones(2),))
-    assert program.report.route == "trace" and "dispatch failed: the model decides in a script" in program.report.reason
+    assert program.report.route == "trace" and program.report.reason == "the default"
     exported = torch.export.export(nn.ReLU(), (torch.ones(2),))
     program = purexport.export(exported)
     assert (program.report.route, program.report.reason) == ("export", "the model is an ExportedProgram")
-    with pytest.raises(purexport.ExportError, match=r"(?s)no route.*by dispatch: .*by trace: .*by torch.export: "):
+    with pytest.raises(purexport.ExportError, match=r"(?s)no route.*by trace: .*by torch.export: "):
         purexport.export(refused, (torch.ones(2),))
     with pytest.raises(purexport.ExportError, match=r"^the model does not run on these args: TypeError: relu"):
         purexport.export(nn.ReLU(), (Data(),))

@@ -1,7 +1,7 @@
 """An export and a load where the official packages, and torch's own ONNX exporters, cannot be imported.
 
 And what an export loads beyond `import torch`: sympy, which torch needs for symbols as sizes, takes longer than all the
-rest, and an export by dispatch does without it.  A process takes seconds to load torch, so one
+rest, and a trace does without it.  A process takes seconds to load torch, so one
 answers all questions, each beside what it asks; `-m full` asks of a whole network, in a process a route.
 """
 
@@ -120,7 +120,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_export_and_load_need_no_official_package(answers: Any) -> None:
     """The first routes do without torch.onnx altogether, which is blocked for torch too until the last of them."""
     lean, (route, _), read, attempts, _ = answers
-    assert [route for route, _ in lean] == ["trace" if "trace" in options else "dispatch" for _, _, options in LEAN]
+    assert [route for route, _ in lean] == ["trace" for _, _, options in LEAN]
     assert (route, read) == ("export", 9)
     assert attempts == []
 

@@ -1,4 +1,4 @@
-"""A torch without torch.jit: what goes through torch.export works, and a trace says what is missing.
+"""A torch without torch.jit: everything works but scripts, of which there are none.
 
 torch itself imports torch.jit today, so it keeps it here; for files of this package the module, its names and the
 functions of torch's tracer are gone.  `tests/test_layers.py` says by default that no file names torch.jit elsewhere.
@@ -70,26 +70,8 @@ print(program.report.route, main(["show", "m.onnx", "--no-nodes"]))
 """,
         "float32[n, 4]",
     ),
-    "auto": ("print(purexport.export(Net(), (X,)).report.route)", "export\n"),
+    "auto": ("print(purexport.export(Net(), (X,)).report.route)", "trace\n"),
     "program": ("print(purexport.export(torch.export.export(Net(), (X,))).report.route)", "export\n"),
-    "trace": (
-        """
-try:
-    purexport.export(Net(), (X,), capture="trace")
-except purexport.ExportError as error:
-    print(error.code, error)
-""",
-        "no-torchscript torch ",
-    ),
-    "neither": (
-        """
-try:
-    purexport.export(lambda x: x.foo(), (X,))
-except purexport.ExportError as error:
-    print(error)
-""",
-        "has no torch.jit, by which a trace is recorded; use capture='export'\nby torch.export: ",
-    ),
 }
 
 

@@ -209,14 +209,11 @@ ROOMS = {
         " frontends/observed",
         "frontends/routes_agree",
     ),
-    "frontends.trace": _room(
-        "purexport/frontends/trace/*",
-        "frontends/{agreement,shape_plan,replay,shapes_of_calls,numbers,probes,computed_sizes}"
-        " frontends/specialized_axes",
-        "frontends/{rolled,search_growth,far_probes,routes_agree} shapes/dynamic_shapes",
-    ),
     "frontends.dispatch": _room(
-        "purexport/frontends/dispatch/*", "frontends/dispatch/{shapes,models,layouts,metas,pieces,ranges}"
+        "purexport/frontends/dispatch/*",
+        "frontends/dispatch/{shapes,models,layouts,metas,pieces,ranges,scripts}"
+        " frontends/{numbers,computed_sizes,sizes_in_python}",
+        "frontends/{rolled,search_growth,routes_agree} shapes/dynamic_shapes",
     ),
     "frontends.export": _room(
         "purexport/frontends/export/*",

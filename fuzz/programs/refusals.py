@@ -20,7 +20,6 @@ KNOWN = {
     "data-dependent": "torch.export: data decides",
     "data-dependent-size": DATA_SIZE,
     "torch-export-refuses": "torch.export itself refuses",
-    "trace-drops-write": "a write that the tracer drops",
     "alias-unknown": "a write to what a branch or loop may have renamed or copied",
     "write-to-list-element": "a write to what may be in a list",
     "view-overlaps": "a write through a view that overlaps itself",

@@ -33,7 +33,6 @@ from purexport.torch_patches.autograd import (
     left_whole_by_dynamo,
     plain_apply,
 )
-from purexport.torch_patches.torch_jit import tracing_state
 
 TARGET = "purexport_autograd::function"
 _SCHEMA = "function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]"
@@ -156,8 +155,6 @@ def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
     functions = _ACTIVE.get()
     if functions is not None and not kwargs and callable(getattr(function, "symbolic", None)):
         return functions.record(function, args)
-    if functions is not None and tracing_state() is not None and _takes_module(args):
-        return _forward(function, args)
     return plain_apply(function)(*args, **kwargs)
 
 
@@ -175,19 +172,6 @@ def _forward_called(function: Any, forward: Any, args: Sequence[Any]) -> Any:
 
 def _takes_context(function: Any) -> bool:
     return function.setup_context is torch.autograd.Function.setup_context
-
-
-def _takes_module(args: Sequence[Any]) -> bool:
-    return any(isinstance(leaf, torch.nn.Module) for leaf in pytree.tree_leaves(list(args)))
-
-
-def _forward(function: Any, args: Sequence[Any]) -> Any:
-    """What `forward` computes, without a gradient; it takes a context unless `setup_context` does."""
-    if not _takes_context(function):
-        return function.forward(*args)
-    context: Any = torch.autograd.function.FunctionCtx()
-    context.needs_input_grad = (False,) * len(args)
-    return function.forward(context, *args)
 
 
 @functools.cache

@@ -25,7 +25,8 @@ def told(verb: str) -> Iterator[None]:
     def show(
         message: Any, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
     ) -> None:
-        text = bounded(shown(f"{_place(filename, lineno)}{' '.join(str(message).split())}"))
+        said = " ".join(str(message).split()).replace(os.path.join(os.getcwd(), ""), "")  # places, as in the first word
+        text = bounded(shown(f"{_place(filename, lineno)}{said}"))
         if text not in written:
             written.add(text)
             head = paint(f"purexport {verb}: warning:", "yellow", sys.stderr)

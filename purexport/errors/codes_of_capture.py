@@ -183,9 +183,9 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "neither-route",
-                "Dispatch failed, and so did the trace and torch.export. `error.causes` has all errors.",
+                "The trace failed, and so did torch.export. `error.causes` has all errors.",
                 "Read the errors: correcting one of them is enough.",
-                "no route took the model.\nby dispatch: the model does not run\nby trace: the model does not run",
+                "no route took the model.\nby trace: a trace does not record it\nby torch.export: it does not",
             ),
             Code(
                 "packed-weights",
@@ -218,13 +218,6 @@ FAMILIES: tuple[Family, ...] = (
                 "attribute.",
                 "Register that tensor as a buffer.",
                 "torch.export does not take the model: found two different devices meta, cpu\n(for the capture, ...)",
-            ),
-            Code(
-                "trace-without-values",
-                "A trace of a model without values cannot record computations that depend on the values.",
-                "Use `capture='export'`, or a model with values.",
-                "a trace without values does not record the computation before net (model.py:7); use capture='export', "
-                "or a model with values",
             ),
             Code(
                 "tensor-without-values",
@@ -408,44 +401,29 @@ FAMILIES: tuple[Family, ...] = (
                 "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): it contains an "
                 "element several times; write into the base tensor, or build a new tensor",
             ),
-            Code(
-                "trace-drops-write",
-                "The model writes to shared memory. torch's tracer does not know that it is shared, and drops the "
-                "write.",
-                "Call `.clone()` on the results of that call, or export with `capture='export'`.",
-                "the model writes to memory that a result of unbind shares, and the tracer drops such writes; call "
-                ".clone() on the results, or export with capture='export'",
-            ),
         ),
     ),
     (
         "Traces, scripts and programs",
         (
             Code(
-                "dispatch-cannot-record",
-                "The route by dispatch does not record what the model does there.",
-                "Use `capture='trace'` or `capture='export'`.",
-                "the model computes with a sparse tensor, which is not captured by dispatch, at "
-                "model.py:3; use capture='trace' or capture='export'",
-            ),
-            Code(
                 "trace-cannot-record",
-                "torch's tracer does not record this call.",
+                "A trace does not record what the model does there.",
                 "Use `capture='export'`.",
-                "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; use "
+                "the model computes with a sparse tensor, which a trace does not record, at model.py:3; use "
                 "capture='export'",
             ),
             Code(
                 "no-torchscript",
-                "This release of torch has no torch.jit, which records traces and compiles scripts.",
-                "Use `capture='export'`.",
-                "torch 3.0.0 has no torch.jit, by which a trace is recorded; use capture='export'",
+                "This release of torch has no torch.jit, which compiles scripts.",
+                "Export the module itself.",
+                "torch 3.0.0 has no torch.jit, which scripts need",
             ),
             Code(
                 "torch-internal-error",
                 "An internal assertion of torch fails.",
                 "Export by the other route, or write the operation in another way.",
-                "torch's tracer does not take the model, which runs without it: RuntimeError: r INTERNAL ASSERT FAILED "
+                "the capture does not take the model, which runs without it: RuntimeError: r INTERNAL ASSERT FAILED "
                 "at alias_analysis.cpp",
             ),
             Code(

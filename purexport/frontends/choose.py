@@ -1,7 +1,7 @@
 """A model and its arguments become the neutral graph, by the route that the user asks for.
 
 `ROUTES` lists the routes.  A new route is a file with its row, and an entry in that list.  "auto" tries the routes in
-this order: it runs the model by dispatch, traces it where that fails, and uses torch.export where both fail.
+this order: it traces the model, and uses torch.export where that fails.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from purexport.errors import ExportError
 from purexport.frontends.core.mode import copied
 from purexport.frontends.core.request import Captured, Request
 from purexport.frontends.core.route import Route
-from purexport.frontends.dispatch.route import DISPATCH
+from purexport.frontends.dispatch.route import TRACE
 from purexport.frontends.export.route import EXPORT, PROGRAM
 from purexport.frontends.script.route import SCRIPT
-from purexport.frontends.trace.route import TRACE
 
-ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, DISPATCH, TRACE, EXPORT)
+ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, TRACE, EXPORT)
 CHOICES = ("auto", *(route.name for route in ROUTES if not route.only))
 
 _ELSEWHERE = (
@@ -77,9 +76,6 @@ def _captured(request: Request) -> Captured:
         return _by(only, request, only.only)
     if asked is not None:
         return _by(asked, request, "asked for")
-    # for a model without values, first the routes that do not need values; apart from that, the order stays
-    if request.valueless:
-        taking.sort(key=lambda route: route.looks_at_values)
     return _first_of(taking, request)
 
 
@@ -94,10 +90,9 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
         try:
             return _by(route, request, reason)
         except ExportError as error:
+            if error.code == "model-does-not-run" and not request.valueless:
+                raise  # torch itself refuses these arguments
             failures.append((route, error))
-    for route, failure in failures:
-        if route.looks_at_values and failure.code == "model-does-not-run":
-            raise failure  # torch itself refuses these arguments
     if len({str(failure) for _, failure in failures}) == 1:
         raise failures[0][1]
     without = ", which has no values" if request.valueless else ""

@@ -73,15 +73,16 @@ class Functionalized:
         return replace(self, graph=graph, mutations=mutations)
 
 
-def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False, grows_from_one: bool = False) -> Functionalized:
+def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False, has_ones: bool = False) -> Functionalized:
     """`graph` without in-place operators.  Raises ExportError for a write whose effect cannot be reproduced exactly.
 
     With `sizes_of_example` the types hold for the example only, so no positions may be computed from them.  With
-    `grows_from_one` an axis of size 1 may have another size.  The remarks are of writes that are right for some sizes.
+    `has_ones` the user's example has one element on an axis that has more here.  The remarks are of writes that are
+    right for some sizes.
     """
     if not any(_writes(call) for call in graph.calls):
         return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
-    return Pass(graph, sizes_of_example, grows_from_one).run()
+    return Pass(graph, sizes_of_example, has_ones).run()
 
 
 def _signature(call: Call) -> Signature | None:
@@ -100,10 +101,10 @@ def _writes(call: Call) -> bool:
 
 
 class Pass:
-    def __init__(self, graph: AtenGraph, sizes_of_example: bool, grows_from_one: bool) -> None:
+    def __init__(self, graph: AtenGraph, sizes_of_example: bool, has_ones: bool) -> None:
         self.graph = graph
         self.sizes_of_example = sizes_of_example
-        self.grows_from_one = grows_from_one
+        self.has_ones = has_ones
         self.calls: list[Call] = []
         self.constants: list[Input] = []
         self.aliases: dict[AtenValue, Alias] = {}
@@ -290,13 +291,14 @@ class Pass:
         """Whether a call copies at usual sizes what it shares at those of the example."""
         if not self.sizes_of_example:
             return False
-        if any(is_bounded(view) and view.outputs[0].tensor.shape == _viewed(view).shape for view, _ in parent.chain):
-            return True
-        return self.grows_from_one and False in shares_where_axes_are(2, call, source, bool(parent.chain))
+        return any(is_bounded(view) and view.outputs[0].tensor.shape == _viewed(view).shape for view, _ in parent.chain)
 
     def _note_rare_sharing(self, parent: Alias, call: Call, source: str) -> None:
         """Note that a call shares at few sizes what it copies at those of the example."""
         where = ["a size is 1"] if True in shares_where_axes_are(1, call, source) else []
+        if where and self.has_ones:
+            self._doubt(parent, call)
+            return
         if any(is_bounded(view) for view, _ in parent.chain) and shares_if_whole(call, source):
             where.append("a slice takes all of an axis")
         if where:

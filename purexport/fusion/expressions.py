@@ -153,6 +153,8 @@ class Expressions:
         call = self.call(self.plain(value))
         if call is None or call.base != base or call.args.get("alpha", 1) != 1:
             return None
+        if "self" not in call.args:  # of numbers
+            return None
         return self.plain(call.args["self"]), self.plain(call.args["other"])
 
     def joined(self, value: Any, axis: int) -> list[Any] | None:

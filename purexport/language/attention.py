@@ -21,7 +21,7 @@ import torch
 
 from purexport.aten import own_operators as own
 from purexport.language.library import library
-from purexport.torch_patches.tracer import untraced
+from purexport.torch_patches.before_composites import below
 
 NAME = "purexport"
 _CHOICE = "_attn_implementation_internal"  # where a config of transformers keeps the name of the function
@@ -157,7 +157,7 @@ def _added(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 def pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, int]:
     """What a mask function of transformers (batch, head, query, key -> visible) hides, found by asking it."""
-    with untraced():
+    with below():
         return _pattern_of(function, width)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from purexport.aten import own_operators as own
 from purexport.language.library import library
-from purexport.torch_patches.tracer import untraced
+from purexport.torch_patches.before_composites import below
 
 Tensor = torch.Tensor
 Gate = tuple[
@@ -76,7 +76,7 @@ def _is_plain(layer: Any, x: Tensor, index: Tensor, weights: Tensor) -> bool:
 
 def _gate_of(layer: Any) -> Gate | None:
     """The gate that computes what the layer's own does, by its values; None where none is known."""
-    with untraced(), torch.no_grad():
+    with below(), torch.no_grad():
         both = torch.randn(8, 12, generator=torch.Generator().manual_seed(0)) * _SCALES
         try:
             wanted = layer._apply_gate(both.clone())

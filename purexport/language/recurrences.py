@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from purexport.aten import own_operators as own
 from purexport.language.library import library
-from purexport.torch_patches.tracer import untraced
+from purexport.torch_patches.before_composites import below
 
 Tensor = torch.Tensor
 
@@ -87,7 +87,7 @@ def _with_state(ours: Callable[..., Any], asked: _LastState) -> Callable[..., An
 
 def _is_same(function: Callable[..., Any], ours: Callable[..., Any], example: dict[str, Any]) -> bool:
     """Whether both give the same results, of the same types, for an example."""
-    with untraced(), torch.no_grad():
+    with below(), torch.no_grad():
         try:
             wanted = function(**example)
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
@@ -103,8 +103,7 @@ def _is_same(function: Callable[..., Any], ours: Callable[..., Any], example: di
 
 def _in_heads(item: Tensor) -> Tensor:
     """The same, with heads and their size as numbers: models leave one of them to be computed from the others."""
-    with untraced():
-        heads, size = item.shape[2:]
+    heads, size = item.shape[2:]
     return item.reshape(item.shape[0], item.shape[1], heads, size)
 
 

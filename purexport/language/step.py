@@ -23,10 +23,10 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._pytree import tree_leaves
 
 from purexport.errors import ExportError
-from purexport.frontends.trace.shapes_of_calls import Shaped
 from purexport.language.last import logits_of_last
 from purexport.language.library import cache_argument, computed_anew, library
 from purexport.language.tasks import generates, is_encoder, is_of_library
+from purexport.shapes.shaped_calls import Shaped
 from purexport.torch_patches.calls import operators_handed_to
 
 Tensor = torch.Tensor

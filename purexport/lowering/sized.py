@@ -123,6 +123,9 @@ class Example(Scope):
             call = self._cross_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)
+        if call.target == "prim::If":
+            for value in call.outputs:  # what is written in a branch has the example's sizes
+                self._forget_sizes(value)
         if call.target == "prim::Scan":
             self._begin_as_given(call, arguments["init"])
         if "chunks" in arguments:
@@ -131,10 +134,14 @@ class Example(Scope):
             # beside other results, torch leaves one out as a tensor without elements, as lstsq its residuals
             left_out = () if len(call.outputs) == 1 or has_data_dependent_size(call) else (0,)
             for value in call.outputs:
-                type_ = self.state.type(value)
-                if isinstance(type_, TensorType) and type_.shape not in (None, left_out):
-                    self.state.types[value] = TensorType(type_.dtype, (None,) * len(type_.shape))
+                if self._shape(value) != left_out:
+                    self._forget_sizes(value)
         return call
+
+    def _forget_sizes(self, value: AtenValue) -> None:
+        type_ = self.state.type(value)
+        if isinstance(type_, TensorType) and type_.shape is not None:
+            self.state.types[value] = TensorType(type_.dtype, (None,) * len(type_.shape))
 
     def _shape(self, value: AtenValue) -> Shape:
         """The shape of a neutral tensor."""
@@ -212,6 +219,8 @@ class Example(Scope):
             self.state.types[value] = type_
 
     def _fits(self, size: Any, recorded: Any) -> bool:
+        if recorded is None:  # inside of a script
+            return True
         if isinstance(size, Size) and size.name is not None and self._is_fresh(size.name):
             self.sizes.setdefault(size.name, recorded)
         number = self.at_example(self.equations.resolved(size)) if size is not None else None

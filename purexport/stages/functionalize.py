@@ -84,7 +84,7 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     pure = functionalize(
         captured.graph,
         sizes_of_example=sizes_of_example,
-        grows_from_one=sizes_of_example and _has_axes_of_one(captured),
+        has_ones=captured.enlarged,
     )
     refuse_shared_inputs(pure, tensors)
     remarks = list(captured.notes)
@@ -105,9 +105,3 @@ def make_pure(run: Run, captured: Captured) -> Pure:
         names.unknown_axes(options.dynamic_axes or (), interface, argument_names(run.model, run.arguments))
     )
     return Pure(captured, graph, state, remarks)
-
-
-def _has_axes_of_one(captured: Captured) -> bool:
-    """Whether a dynamic axis has size 1 in the example."""
-    shapes = {item.name: item.value.tensor.shape or () for item in captured.graph.inputs if item.name in captured.axes}
-    return any(shapes[name][axis] == 1 for name, named in captured.axes.items() if name in shapes for axis in named)

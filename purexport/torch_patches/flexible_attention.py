@@ -1,14 +1,13 @@
 """Lets flex_attention run plain operators: a product, what the two functions of the user say, and a softmax.
 
-torch compiles flex_attention, or calls one operator with the functions as programs, and neither a trace nor a file can
-hold that.  The functions take a score and four positions without axes.  Here they get all scores at once, and positions
-with one long axis each, which broadcast: the functions may only compute each score by itself, also in torch.
+torch compiles flex_attention, or calls one operator with the functions as programs, and a file can hold neither.  The
+functions take a score and four positions without axes.  Here they get all scores at once, and positions with one long
+axis each, which broadcast: the functions may only compute each score by itself, also in torch.
 Source of the semantics: the documentation of torch.nn.attention.flex_attention.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,23 +16,14 @@ from typing import Any
 
 import torch
 
-from purexport.torch_patches.tracer import untraced
-
 _MODULE = "torch.nn.attention.flex_attention"
 _NAMES = ("flex_attention_hop", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG")
-# these find out which blocks of scores may be left out, and the result does not depend on that
-_OF_BLOCKS = (
-    "create_mask",
-    "_convert_mask_to_block_mask",
-    "_create_sparse_block_from_block_mask",
-    "_create_empty_block_mask",
-)
 
 
 def flexible_attention() -> Any:
     """What stands in torch's module now; None where nobody has imported it."""
     module = sys.modules.get(_MODULE)
-    return None if module is None else tuple(getattr(module, name, None) for name in (*_NAMES, *_OF_BLOCKS))
+    return None if module is None else tuple(getattr(module, name, None) for name in _NAMES)
 
 
 @contextmanager
@@ -43,24 +33,12 @@ def plain_flexible_attention() -> Iterator[None]:
     if module is None or not all(hasattr(module, name) for name in _NAMES):
         yield
         return
-    before = {name: value for name, value in vars(module).items() if name in (*_NAMES, *_OF_BLOCKS)}
-    unrecorded = {name: _unrecorded(before[name]) for name in _OF_BLOCKS if name in before}
-    vars(module).update(zip(_NAMES, (_attention, True), strict=True), **unrecorded)
+    before = {name: value for name, value in vars(module).items() if name in _NAMES}
+    vars(module).update(zip(_NAMES, (_attention, True), strict=True))
     try:
         yield
     finally:
         vars(module).update(before)
-
-
-def _unrecorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, of which a trace records nothing."""
-
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with untraced():
-            return function(*args, **kwargs)
-
-    return called
 
 
 def _attention(

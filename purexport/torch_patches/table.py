@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from purexport.torch_patches.attention import attention_function, plain_attention, symbols_taken_by_attention
 from purexport.torch_patches.autograd import applied_by, forward_handed_to, left_whole_by_dynamo
-from purexport.torch_patches.batched import batched_calls_handed_to, call_of_batched_functions
 from purexport.torch_patches.before_composites import below, calls_before_composites, key_is_excluded, key_is_included
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.conversions import conversions_recorded, replaced_conversions
@@ -31,8 +30,6 @@ from purexport.torch_patches.fakes import counts_typed, implementations
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.math_functions import functions_of_math, math_recorded
 from purexport.torch_patches.quiet import quiet_torch
-from purexport.torch_patches.ranges import range_of_torch, range_recorded
-from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
 from purexport.torch_patches.sizes import (
     answering,
     conditions_handed_to,
@@ -52,13 +49,6 @@ from purexport.torch_patches.torch_jit import (
     called_a_trace,
     calls_of_scripts,
     scripts_handed_to,
-    tracer,
-    tracing_state,
-)
-from purexport.torch_patches.tracer import (
-    module_paths,
-    traced_in_kernels,
-    untraced,
 )
 
 
@@ -98,14 +88,14 @@ PATCHES = (
         functions_handed_to,
         "the modes of torch.overrides.TorchFunctionMode",
         "a trace and torch.export record some functions in a form that loses what an ONNX file needs: a literal that "
-        "is written to, views that do not say so, verdicts on tensors, checks of arguments, packed weights",
+        "is written to, verdicts on tensors, checks of arguments, numbers in an index",
         (2, 0),
         _get_current_function_mode_stack,
     ),
     TorchPatch(
         operators_handed_to,
         "the modes of torch.utils._python_dispatch.TorchDispatchMode",
-        "a trace on fake tensors would record what the kernels of fakes compute with sizes",
+        "a model of transformers runs on fake tensors, and torch would be asked the same for each of its layers",
         (2, 0),
         _get_current_dispatch_mode_stack,
     ),
@@ -125,7 +115,7 @@ PATCHES = (
     ),
     TorchPatch(
         called_a_trace,
-        "torch.jit.is_tracing",
+        "torch.jit.is_tracing, torch.jit._trace.is_tracing",
         "libraries take the way that holds for all sizes only where they are told that they are traced",
         (2, 0),
         answer_of_torch,
@@ -159,48 +149,6 @@ PATCHES = (
         functions_of_math,
     ),
     TorchPatch(
-        module_paths,
-        "torch.jit._trace._trace_module_map",
-        "nodes of a trace get the path of the module that they come from; the function that is traced is not a module",
-        (2, 0),
-        lambda: tracer._trace_module_map,
-    ),
-    TorchPatch(
-        untraced,
-        "the tracing state of torch._C",
-        "under the tracer a size is a tensor, and what is asked of it becomes part of the model",
-        (2, 0),
-        tracing_state,
-    ),
-    TorchPatch(
-        traced_in_kernels,
-        "the dispatch key Tracer, excluded in the kernels that the tracer calls",
-        "the state of the tracer cannot be changed where it keeps itself out",
-        (2, 0),
-        lambda: torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("Tracer")),
-    ),
-    TorchPatch(
-        rounding_recorded,
-        "__ceil__, __floor__, __trunc__ and __round__ of torch.Tensor, torch._check_with",
-        "under the tracer a size is a tensor, of which Python would round the example's number only",
-        (2, 0),
-        rounding_of_tensors,
-    ),
-    TorchPatch(
-        range_recorded,
-        "torch.range",
-        "the only maker of tensors that no mode hands on, and it would record the example's number of a size",
-        (2, 0),
-        range_of_torch,
-    ),
-    TorchPatch(
-        batched_calls_handed_to,
-        "torch._functorch.apis.vmap_impl",
-        "the tracer cannot record one vmap inside another, and takes sizes inside one for numbers",
-        (2, 3),
-        call_of_batched_functions,
-    ),
-    TorchPatch(
         conversions_recorded,
         "int, float, len, range and the like, as modules of the model that convert sizes see them",
         "Python makes numbers of sizes there, and the file would have those of the example",
@@ -224,7 +172,7 @@ PATCHES = (
     TorchPatch(
         plain_flexible_attention,
         "flex_attention_hop of torch.nn.attention.flex_attention, and whether torch compiles it",
-        "torch calls one operator whose operands are programs, or its compiler, and a trace can record neither",
+        "torch calls one operator whose operands are programs, or its compiler, and a file can hold neither",
         (2, 6),
         flexible_attention,
     ),

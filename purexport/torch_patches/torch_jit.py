@@ -1,15 +1,14 @@
 """All that this package uses of TorchScript, which torch has deprecated: no other file names `torch.jit` or its graphs.
 
-Without it in torch, whatever is exported by torch.export works as ever.  No model is a script then, and the route by a
-trace says that torch lacks it (`required`).  So the day torch drops it, this file and the two routes go.
-
-The tracer's interface in `torch._C` has no stubs; here it has types.
+Without it in torch, everything works as ever, except that no model is a script.  So the day torch drops it, this file
+and the route of scripts go.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ else:
         from torch.jit import ScriptFunction, ScriptModule
         from torch.jit import _trace as tracer
 
-        PRESENT = hasattr(torch._C, "_create_graph_by_tracing")
+        PRESENT = hasattr(torch._C, "_jit_pass_inline")
     except ImportError:
         PRESENT, tracer = False, None
 
@@ -51,29 +50,18 @@ __all__ = [
     "SCRIPTS",
     "ScriptFunction",
     "ScriptModule",
-    "TracerWarning",
     "answer_of_torch",
     "called_a_trace",
     "calls_of_scripts",
-    "create_graph",
     "find_schema",
     "find_schemas",
     "inline",
     "inline_forks",
-    "is_in_a_script_of_traces",
     "is_script",
     "is_scripting",
-    "is_tracing",
-    "remove_dead",
-    "required",
-    "run_graph",
+    "script_of_traces",
     "scripts_handed_to",
-    "set_tracing_state",
-    "set_value",
-    "trace",
     "tracer",
-    "tracing_state",
-    "value_of",
 ]
 
 SCRIPTS = (ScriptModule, ScriptFunction)
@@ -87,15 +75,6 @@ MODULES = (torch.nn.Module, ScriptModule, getattr(torch._C, "ScriptModule", Scri
 _IF_TRACING: CodeType | None = tracer._script_if_tracing(lambda: None).__code__ if PRESENT else None
 
 
-def required() -> None:
-    """Raises ExportError where torch has no tracer."""
-    if not PRESENT:
-        raise ExportError(
-            f"torch {torch.__version__} has no torch.jit, by which a trace is recorded; use capture='export'",
-            code="no-torchscript",
-        )
-
-
 def is_script(model: Any) -> bool:
     """Whether a model is a scripted module or function."""
     return isinstance(model, SCRIPTS)
@@ -105,68 +84,64 @@ def _of_torch(name: str) -> Callable[..., Any]:
     """A function of `torch._C`; where torch lacks it, one that says so."""
 
     def missing(*args: Any) -> Any:
-        required()
-        raise AttributeError(f"torch._C has no {name}")
+        raise ExportError(f"torch {torch.__version__} has no torch.jit, which scripts need", code="no-torchscript")
 
     found: Callable[..., Any] = getattr(torch._C, name, missing)
     return found
 
 
-TracerWarning: type[Warning] = tracer.TracerWarning if PRESENT else UserWarning
-
 # schemas of operators, those of scripts included
 find_schema = _of_torch("_get_schema")
 find_schemas = _of_torch("_jit_get_schemas_for_operator")
 
-# the tracer: a trace as a graph, its state in this thread, the value in it that stands for a tensor
-create_graph = _of_torch("_create_graph_by_tracing")
-tracing_state: Callable[[], Any] = getattr(torch._C, "_get_tracing_state", lambda: None)
-set_tracing_state = _of_torch("_set_tracing_state")
-is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
-value_of = _of_torch("_get_value_trace")
-set_value = _of_torch("_set_value_trace")
-
-# graphs: run, without dead nodes, with calls and forks inlined
-run_graph = _of_torch("_jit_interpret_graph")
-remove_dead = _of_torch("_jit_pass_dce")
+# graphs, with calls and forks inlined
 inline = _of_torch("_jit_pass_inline")
 inline_forks = _of_torch("_jit_pass_inline_fork_wait")
 
 
 def answer_of_torch() -> Any:
-    """What says whether a trace is running, at the moment."""
+    """What says whether a trace is running, at the moment: to all, and to functions that are scripts in a trace."""
+    if not PRESENT:
+        return None
     jit: Any = torch.jit
-    return jit.is_tracing
+    return jit.is_tracing, tracer.is_tracing
 
 
 @contextmanager
-def called_a_trace() -> Iterator[None]:
+def called_a_trace(compiled: Collection[Any] = ()) -> Iterator[None]:
     """Inside, `torch.jit.is_tracing()` is true for all but torch, in the whole process.
 
     Libraries then do what holds for other sizes and other elements too.  torch itself refuses under its tracer what
-    other captures can record.
+    other captures can record.  Of the functions that are scripts in a trace, the `compiled` ones are.
     """
+    if not PRESENT:
+        yield
+        return
     jit: Any = torch.jit
-    original = jit.is_tracing
+    original, of_torch = answer_of_torch()
 
     def is_tracing() -> bool:
         theirs = str(sys._getframe(1).f_globals.get("__name__", ""))
         return theirs.partition(".")[0] != "torch" or bool(original())
 
-    jit.is_tracing = is_tracing
+    def is_script_of_traces() -> bool:
+        frame = sys._getframe(1)
+        return (frame.f_code is _IF_TRACING and frame.f_locals["fn"] in compiled) or bool(of_torch())
+
+    jit.is_tracing, tracer.is_tracing = is_tracing, is_script_of_traces
     try:
         yield
     finally:
-        jit.is_tracing = original
+        jit.is_tracing, tracer.is_tracing = original, of_torch
 
 
-def is_in_a_script_of_traces(frame: FrameType | None, root: FrameType | None) -> bool:
-    """Whether a function runs, in a frame up to the `root`, that torch's tracer would have as a script."""
+def script_of_traces(frame: FrameType | None, root: FrameType | None) -> Any | None:
+    """The function that runs, in a frame up to the `root`, that torch's tracer would have as a script, if one does."""
     while frame is not None and frame is not root:
         if frame.f_code is _IF_TRACING:
-            return True
+            return frame.f_locals["fn"]
         frame = frame.f_back
-    return False
+    return None
 
 
 def calls_of_scripts() -> Any:
@@ -175,14 +150,14 @@ def calls_of_scripts() -> Any:
 
 
 @contextmanager
-def scripts_handed_to(handler: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
-    """Inside, the handler gets a function that runs the script, where Python calls one.
+def scripts_handed_to(handler: Callable[..., Any]) -> Iterator[None]:
+    """Inside, the handler gets a script, its arguments, and a function that runs it on some, where Python calls one.
 
     Scripts that other scripts call are not handed over, nor are modules with hooks.  In the whole process.
     """
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return handler(lambda: originals[_kind(self)](self, *args, **kwargs))
+        return handler(self, args, kwargs, functools.partial(originals[_kind(self)], self))
 
     kinds: list[Any] = list(SCRIPTS)
     own = ["__call__" in vars(kind) for kind in kinds]
@@ -201,11 +176,3 @@ def scripts_handed_to(handler: Callable[[Callable[[], Any]], Any]) -> Iterator[N
 
 def _kind(script: Any) -> Any:
     return ScriptModule if isinstance(script, ScriptModule) else ScriptFunction
-
-
-def trace(model: Any, args: tuple[Any, ...]) -> Any:
-    """torch's own trace of a module, which is a script."""
-    required()
-    from torch.jit import trace as traced
-
-    return traced(model, args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]

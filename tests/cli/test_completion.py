@@ -75,7 +75,7 @@ def test_fish(words: Sequence[str], there: set[str], absent: set[str], capsys: p
 # what `_arguments` is told for a verb, by which zsh completes
 ZSH = [
     ("show", ["1:FILE:_files", "--no-nodes[leave out the table of nodes]"]),
-    ("export", ["--capture[how torch runs the model]:capture:(auto dispatch trace export)", "*--input["]),
+    ("export", ["--capture[how torch runs the model]:capture:(auto trace export)", "*--input["]),
     ("salvage", ["(-o --output)--output[the file", "(-o --output)-o[the file"]),
     ("diff", ["1:A:_files", "2:B:_files"]),
     ("completion", ["1::shell:(bash zsh fish)"]),

@@ -74,7 +74,7 @@ def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.Cap
     assert facts["verified"] and facts["file"] == "out.onnx" and facts["nodes"] == len(onnx.load("out.onnx").graph.node)
     assert facts["files"]["out.onnx"] == (folder / "out.onnx").stat().st_size
     assert facts["opset"] == (9 if "--opset" in argv else 20)
-    assert facts["capture"] == ("export" if "--capture" in argv else "script" if "net:script" in argv else "dispatch")
+    assert facts["capture"] == ("export" if "--capture" in argv else "script" if "net:script" in argv else "trace")
     assert facts["outputs"][0]["name"] == ("scores" if "--output-name" in argv else "output")
     assert ("batch" in facts["inputs"][0]["type"]) == ("--dynamic" in argv)
     assert bool(onnx.load("out.onnx").graph.node[0].metadata_props) == ("--metadata" in argv)
@@ -100,7 +100,7 @@ def test_the_command_says_why_an_axis_is_static(capsys: pytest.CaptureFixture[st
 def test_export_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("export", "net.py:Net", *X, "--dynamic", "x:0=batch", "--verify") == 0
     text = capsys.readouterr().out
-    for part in ("wrote     Net.onnx", "opset 20", "captured by dispatch", "x  float32[batch, 4]", "verified"):
+    for part in ("wrote     Net.onnx", "opset 20", "captured by trace", "x  float32[batch, 4]", "verified"):
         assert part in text
 
 

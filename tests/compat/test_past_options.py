@@ -235,6 +235,6 @@ def test_progress_names_the_stages(logged: Lines) -> None:
     logged.lines.clear()
     quiet_export(nn.GELU("tanh"), (X,), report=True)
     (text,) = logged.lines
-    assert text.startswith("route: dispatch (the default)\nfile: opset 20, 1 node, 138 B\nrules: aten::gelu")
+    assert text.startswith("route: trace (the default)\nfile: opset 20, 1 node, 138 B\nrules: aten::gelu")
     with pytest.raises(ValueError, match="progress=3 is neither True, False nor a function"):
         purexport.export(Scaled(), (X,), progress=3)

@@ -253,10 +253,10 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, use: Any, package:
 
 @pytest.mark.filterwarnings("ignore:the option 'dynamo' has no effect")
 def test_dynamo_asks_for_an_exported_program() -> None:
-    """By dispatch there is none; it is recorded for those who read it."""
+    """By trace there is none; it is recorded for those who read it."""
     program = purexport.export(NET, (X, Y), dynamo=True)
     recorded = program.exported_program
-    assert recorded is not None and recorded is program.exported_program and program.report.route == "dispatch"
+    assert recorded is not None and recorded is program.exported_program and program.report.route == "trace"
     assert_same(recorded.module()(X, Y), NET(X, Y))
     assert purexport.export(NET, (X, Y), dynamo=False).exported_program is None
     with purexport.patch():

@@ -397,7 +397,7 @@ def test_a_function_that_writes_is_refused(route: str) -> None:
 
 
 def test_nothing_stays_behind() -> None:
-    model = Model(lambda x, w: REFUSED[0].values[0].apply(x, w, torch.rand(()).item()))  # type: ignore[attr-defined]
+    model = Model(lambda x, w: REFUSED[0].values[0].apply(x, w + torch.rand(()), 1.0))  # type: ignore[attr-defined]
     before = torch.get_rng_state()
     for _ in range(2):
         with pytest.raises(purexport.ExportError, match="boom"):

@@ -120,7 +120,7 @@ def cached(x: Tensor, past: Cache) -> ModelOutput:
     return ModelOutput(logits=(key * value).sum(1), past=past)
 
 
-def with_mode(x: Tensor, mode: Mode = Mode.SUM, scale: float = 2.0, name: str = "") -> Tensor:
+def with_mode(x: Tensor, mode: Mode = Mode.SUM, name: str = "", scale: float = 2.0) -> Tensor:
     y = x.sum() if mode is Mode.SUM else x.mean()
     return y * scale + len(name)
 
@@ -212,7 +212,7 @@ ROWS = [
     ),
     Nested("kwargs", lambda x, **rest: x + rest["u"] - rest["v"], (X,), ["x", "v", "u"], ["output"], {"v": Y, "u": X}),
     Nested("varargs", lambda *xs: xs[0] + xs[1] * xs[2], (X, Y, X), ["input_0", "input_1", "input_2"], ["output"]),
-    Nested("constants", with_mode, (X, Mode.MEAN, 3.0, "abc"), ["x"], ["output"]),
+    Nested("constants", with_mode, (X, Mode.MEAN, "abc"), ["x"], ["output"]),
     Nested("same-tensor-twice", lambda a, b: (a + 1, b * 2), (X, X), ["a", "b"], ["output_0", "output_1"]),
     Nested("same-in-dict", lambda d: d["a"] - d["b"], ({"a": X, "b": X},), ["d_a", "d_b"], ["output"]),
     Nested("same-name-twice", lambda d, d_a: d["a"] + d_a, ({"a": X}, Y), ["d_a", "d_a_1"], ["output"]),

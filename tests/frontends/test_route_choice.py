@@ -48,7 +48,7 @@ class Tried:
         return (
             self.route("words", takes=lambda model: isinstance(model, str), only="the model is a text"),
             self.route("run"),
-            self.route("look", looks_at_values=False, options={"dynamic_shapes": without_shapes}),
+            self.route("look", options={"dynamic_shapes": without_shapes}),
             self.route("spare", takes=lambda model: isinstance(model, int)),
         )
 
@@ -60,8 +60,8 @@ ROWS = [
     ("text", "auto", VALUES, None, "words", "words", "words says no"),
     (None, "auto", VALUES, None, "", "run", "the default"),
     (None, "auto", VALUES, None, "run", "run look", "the run failed: run says no"),
-    (None, "auto", NO_VALUES, None, "", "look", "the model has no values"),
-    (None, "auto", NO_VALUES, None, "look", "look run", "the look failed: look says no"),
+    (None, "auto", NO_VALUES, None, "", "run", "the model has no values"),
+    (None, "auto", NO_VALUES, None, "run", "run look", "the run failed: run says no"),
     (None, "run", VALUES, None, "", "run", "asked for"),
     (None, "run", NO_VALUES, None, "", "run", "asked for"),
     (None, "run", VALUES, None, "run", "run", "run says no"),
@@ -70,7 +70,6 @@ ROWS = [
     (None, "run", VALUES, {}, "", "run", "asked for"),
     (None, "words", VALUES, None, "", "", "capture='words' is not one of 'auto', 'run', 'look', 'spare'"),
     (7, "auto", VALUES, None, "run look", "run look spare", "the look failed: look says no"),
-    (7, "auto", NO_VALUES, None, "look", "look run", "the look failed: look says no"),
     (
         None,
         "auto",
@@ -86,8 +85,8 @@ ROWS = [
         NO_VALUES,
         None,
         "run look",
-        "look run",
-        "no route took the model, which has no values.\nby look: look says no\nby run: run says no",
+        "run look",
+        "no route took the model, which has no values.\nby run: run says no\nby look: look says no",
     ),
 ]
 
@@ -119,7 +118,7 @@ def test_routes_are_tried_in_order(
 
 def test_the_rows_of_this_package() -> None:
     """The routes that `capture=` names are those of the documentation, and a model that only one route takes has it."""
-    assert choose.CHOICES == ("auto", "dispatch", "trace", "export")
+    assert choose.CHOICES == ("auto", "trace", "export")
     script = torch.jit.script(torch.nn.ReLU())
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(1),))
     for model, name in ((script, "script"), (program, "export")):

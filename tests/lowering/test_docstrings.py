@@ -18,7 +18,6 @@ import torch
 import torch.ao.quantization.fx._decomposed  # declares quantized_decomposed::
 
 import purexport.lowering
-from purexport.frontends.trace import onnx_operators
 from purexport.lowering.rules import FILES, registered
 from tests import transformers_shim  # noqa: F401  declares transformers::
 from tests.torchvision_shim import torchvision
@@ -68,7 +67,6 @@ def test_rules_open_with_a_schema(path: str) -> None:
         pytest.skip(f"the docstrings quote the schemas of torch {PINNED[0]}")
     importlib.import_module("torch.nn.modules.linear_cross_entropy")  # declares torch_nn::
     torchvision()
-    onnx_operators.operator()
     module = f"purexport.lowering.{path.replace('/', '.')}"
     names: dict[object, list[str]] = {}
     for name, rule in registered().items():

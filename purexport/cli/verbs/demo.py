@@ -37,7 +37,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("resnet50.onnx"), metavar="FILE", help="the file to write")
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
-    add("--capture", choices=("auto", "dispatch", "trace", "export"), default="auto", help="how torch runs the model")
+    add("--capture", choices=("auto", "trace", "export"), default="auto", help="how torch runs the model")
     add("--json", action="store_true", help="report as JSON")
     return parser
 

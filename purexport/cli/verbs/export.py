@@ -100,7 +100,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
     add("--target", default="onnx", metavar="TEXT", help='onnx, "onnx; onnxruntime==1.20", or onnxruntime')
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help=_DYNAMIC_HELP)
-    add("--capture", choices=("auto", "dispatch", "trace", "export"), default="auto", help="how torch runs the model")
+    add("--capture", choices=("auto", "trace", "export"), default="auto", help="how torch runs the model")
     add_weights(parser)
     add(
         "--meta",

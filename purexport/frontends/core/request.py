@@ -74,6 +74,7 @@ class Captured:
     that other sizes did not change.  `remarks` are ours and become warnings.
     `types_hold_for_all_sizes` is False where the types in the graph are those of the example, with numbers as sizes
     also on dynamic axes.  `scripted` is True when a script was interpreted, on its own or called from a trace.
+    `enlarged` is True when axes of the example have fewer than two elements, and more in the types of the graph.
     `listed` is True when the model returns a list and the results are its elements.
     `program` is the program of torch.export that the graph was read from.
     `derived` is that of the request, where the types are those of the example.
@@ -85,6 +86,7 @@ class Captured:
     remarks: list[str] = field(default_factory=list)
     types_hold_for_all_sizes: bool = False
     scripted: bool = False
+    enlarged: bool = False
     listed: bool = False
     program: torch.export.ExportedProgram | None = None
     derived: Derived = field(default_factory=dict)

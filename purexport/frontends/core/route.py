@@ -50,7 +50,6 @@ class Route:
     capture: Capture
     takes: Takes = any_model
     only: str = ""
-    looks_at_values: bool = True
     takes_numbers: bool = False
     writes_arguments: bool = True
     options: Mapping[str, Callable[[Request], Request]] = field(default_factory=dict)

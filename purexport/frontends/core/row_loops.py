@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from purexport.errors import ExportError
-from purexport.torch_patches.tracer import untraced
 
 Tensor = torch.Tensor
 
@@ -35,6 +34,7 @@ _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST"])
 _NO_NEXT = _ENDS | {"RAISE_VARARGS", "RERAISE"}
 _JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
 _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"])
+_ITERATING = frozenset(["torch._tensor", "purexport.frontends.dispatch.tensors"])
 _LOCAL = re.compile("(LOAD|STORE)_FAST")
 
 
@@ -57,18 +57,29 @@ class Rows:
 
     def call(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`; an iterator over all rows there may be where a loop over rows begins."""
-        if name == "unbind" and args and id(args[0]) in self._chosen:
-            frame = _looping(sys._getframe(1))
-            if frame is not None and leaves_only_writes(frame.f_code, frame.f_lasti, _has_containers(frame)):
-                return self._steps(self._chosen[id(args[0])][1], frame)
+        steps = self.steps_over(args[0]) if name == "unbind" and args else None
+        if steps is not None:
+            return steps
         found = function(*args, **kwargs)
         searched = args[0] if args else kwargs.get("input")
         if name == "nonzero" and isinstance(found, Tensor) and isinstance(searched, Tensor):
-            with untraced():
-                size = searched.shape[0] if searched.dim() == 1 else None
-            if isinstance(size, int) and size <= _MOST:
-                self._chosen[id(found)] = found, searched
+            self.found(found, searched)
         return found
+
+    def found(self, rows: Tensor, searched: Tensor) -> None:
+        """Learn that the rows are the places of the elements of a tensor that are not zero."""
+        size = searched.shape[0] if searched.dim() == 1 else None
+        if isinstance(size, int) and size <= _MOST:
+            self._chosen[id(rows)] = rows, searched
+
+    def steps_over(self, rows: Tensor) -> Iterator[Tensor] | None:
+        """All rows there may be, where the code that is running loops over rows that were found; None elsewhere."""
+        if id(rows) not in self._chosen:
+            return None
+        frame = _looping(sys._getframe(1))
+        if frame is None or not leaves_only_writes(frame.f_code, frame.f_lasti, _has_containers(frame)):
+            return None
+        return self._steps(self._chosen[id(rows)][1], frame)
 
     def must_leave_out(self, error: BaseException | None) -> bool:
         """Whether a recording stopped at a position beyond those that the model has, as in a table of spare rows.
@@ -88,9 +99,13 @@ class Rows:
             targets.append(args[0])
         for target in targets:
             if isinstance(target, Tensor):
-                for written in self._written:
-                    if id(target) not in written:
-                        written[id(target)] = target, target.clone()
+                self.keep(target)
+
+    def keep(self, target: Tensor) -> None:
+        """Keep the content of a tensor that is about to be written."""
+        for written in self._written:
+            if id(target) not in written:
+                written[id(target)] = target, target.clone()
 
     def _steps(self, searched: Tensor, frame: FrameType) -> Iterator[Tensor]:
         """Each position as a row, and after its step the writes undone where it was not chosen."""
@@ -107,8 +122,8 @@ class Rows:
             written = self._written.pop()
             for tensor, before in written.values():
                 tensor.copy_(torch.where(chosen[position], tensor, before))
-            seen = {_memory(tensor) for tensor, _ in written.values()}
             changed = [name for name, (tensor, version) in versions.items() if _version(tensor) != version]
+            seen = {_memory(tensor) for tensor, _ in written.values()} if changed else set()
             unseen = [name for name in changed if _memory(versions[name][0]) not in seen]
             if unseen:
                 names = ", ".join(map(repr, unseen))
@@ -122,7 +137,7 @@ class Rows:
 def _looping(frame: FrameType | None) -> FrameType | None:
     """The code whose `for` asks a tensor for its rows, seen from the call of `unbind`; None for any other caller."""
     while frame is not None:
-        if frame.f_code.co_name == "__iter__" and frame.f_globals.get("__name__") == "torch._tensor":
+        if frame.f_code.co_name == "__iter__" and frame.f_globals.get("__name__") in _ITERATING:
             return frame.f_back
         frame = frame.f_back
     return None

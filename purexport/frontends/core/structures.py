@@ -20,7 +20,6 @@ from torch.utils import _pytree as pytree
 
 from proto_schema.wire.records import dataclass
 from purexport.errors import ExportError
-from purexport.torch_patches.tracer import untraced
 
 
 class StructureStep(NamedTuple):
@@ -330,10 +329,7 @@ def _dotted(*texts: Any) -> Path:
 
 
 def _layer_slots(layer: Any) -> list[tuple[str, int | None, Path]]:
-    """Where the tensors of a layer lie: the attribute, the position in it, and the steps of the name.
-
-    Other tensors are none of the state: under the tracer each size that a layer remembers is one.
-    """
+    """Where the tensors of a layer lie: the attribute, the position in it, and the steps of the name."""
     found: list[tuple[str, int | None, Path]] = []
     for name in (*_STATE, *(_PREALLOCATED if hasattr(layer, "max_cache_len") and layer.is_initialized else ())):
         value, text = _attributes(layer).get(name), _STATE.get(name, name)
@@ -356,8 +352,7 @@ def _layered_parts(cache: Any) -> Parts:
 def _put_layers(cache: Any, parts: Sequence[Any]) -> Any:
     made, left = _fresh(cache), iter(parts)
     made.layers = [_put_layer(layer, left) for layer in cache.layers]
-    with untraced():  # under the tracer a size is a tensor
-        known = [(_length(layer), _counts(layer)) for layer in cache.layers]
+    known = [(_length(layer), _counts(layer)) for layer in cache.layers]
     holding = {length: layer for (length, _), layer in zip(known, made.layers, strict=True)}
     for (length, counts), layer in zip(known, made.layers, strict=True):
         for name, count in counts.items():

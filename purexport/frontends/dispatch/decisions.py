@@ -160,6 +160,19 @@ class Decisions:
         path = self.paths.setdefault(text_of(number), Path(number, holds, line, of_few=of_few))
         return holds is not (path.of_few and path.line == self.turned)
 
+    def of_full_row(self, number: Number, line: str) -> bool | None:
+        """The answer to what a step over one of all rows asks about a number of the data, where it is not zero.
+
+        None where that does not say it.  In a step for which nothing was chosen the file does what the others do.
+        """
+        some = {name: Size.symbol(name, 1) for name in _symbols(number) - self.axes}
+        found = self.provable(number, some) if some else None
+        if found is not None:
+            self.of_data.setdefault(
+                f"the model tests at {line} whether a result is empty; the file has the branch for a full one"
+            )
+        return found
+
     def lines_of_few(self) -> list[str]:
         """The lines on which Python asks about no or one element of what the data decides."""
         return list(dict.fromkeys(path.line for path in self.paths.values() if path.of_few))
@@ -270,6 +283,16 @@ class Decisions:
         for name in new:
             self.places.setdefault(name, line)
         return new
+
+    # -- what is forgotten
+
+    def kept(self) -> tuple[Any, ...]:
+        """What was asked so far."""
+        return dict(self.paths), dict(self.of_data), dict(self.taken), dict(self.required)
+
+    def forget_since(self, kept: tuple[Any, ...]) -> None:
+        """What was asked since then is asked no more."""
+        self.paths, self.of_data, self.taken, self.required = kept
 
     # -- what is said
 

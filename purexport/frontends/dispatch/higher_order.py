@@ -24,7 +24,7 @@ def higher_order(recorder: Any, name: str, args: Sequence[Any]) -> Any:
     form = _FORMS.get(name)
     if form is not None:
         return form(_Calls(recorder), *args)
-    return recorder.refuse(f"calls torch.ops.higher_order.{name}, which is not captured by dispatch")
+    return recorder.refuse(f"calls torch.ops.higher_order.{name}, which a trace does not record")
 
 
 class _Calls:
@@ -41,7 +41,7 @@ class _Calls:
         """The results of a function, which must be tensors."""
         found = pytree.tree_leaves(items)
         if not all(isinstance(item, torch.Tensor) for item in found):
-            self.recorder.refuse("gives a branch or a loop what is no tensor, which is not captured by dispatch")
+            self.recorder.refuse("gives a branch or a loop what is no tensor, which a trace does not record")
         return found
 
     def layout(self, item: torch.Tensor) -> Layout:
@@ -91,7 +91,7 @@ class _Calls:
         if len(items) != len(others) or any(
             one.dtype != other.dtype or one.sizes != other.sizes for one, other in pairs
         ):
-            self.recorder.refuse(f"has {what} of other sizes or dtypes, which is not captured by dispatch")
+            self.recorder.refuse(f"has {what} of other sizes or dtypes, which a trace does not record")
 
     def emit(self, target: str, args: dict[str, Any], results: Sequence[Recorded], block: Sequence[Block]) -> None:
         outputs = [item.value for item in results]

@@ -37,7 +37,9 @@ def part(tensor: torch.Tensor, index: Any) -> Any:
 
 def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
     """`tensor[index] = value`"""
-    PUT(*numbers_selected(tensor, index), value)
+    tensor, index = numbers_selected(tensor, index)
+    if not _put_by_calls(tensor, index, value):
+        PUT(tensor, index, value)
 
 
 def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
@@ -60,12 +62,50 @@ def numbers_selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, An
 
 def _by_calls(tensor: torch.Tensor, index: Any) -> Any:
     """`tensor[index]`; NotImplemented where torch must find out what it is."""
+    read = _view_and_places(tensor, index)
+    if read is None:
+        return NotImplemented
+    found, places = read
+    if places:
+        return _aten.index.Tensor(found, places)
+    return _aten.alias.default(found) if found is tensor else found
+
+
+def _put_by_calls(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+    """Whether `tensor[index] = value` was done, for a value of sizes that can change.
+
+    torch would ask which of them are 1, and give the value the shape of the example.
+    """
+    if type(value) is not Recorded or value.layout_.static:
+        return False
+    read = _view_and_places(tensor, index)
+    if read is None:
+        return False
+    found, places = read
+    rank = found.dim()
+    positions = [item for item in places if item is not None]
+    if positions:
+        rank += max(item.dim() for item in positions) - len(positions)
+    rest: torch.Tensor = value
+    while rest.dim() > rank and value.layout_.sizes[value.dim() - rest.dim()] == 1:
+        rest = _aten.select.int(rest, 0, 0)
+    if rest.dim() > rank:
+        return False
+    if positions:
+        _aten.index_put_.default(found, places, rest)
+    else:
+        _aten.copy_.default(found, rest)
+    return True
+
+
+def _view_and_places(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, list[torch.Tensor | None]] | None:
+    """An index in two steps: a view, and tensors that index it, by axis; None where torch must find out what it is."""
     items = index if type(index) is tuple else (index,)
     if type(tensor) is not Recorded or not all(map(_is_plain, items)):
-        return NotImplemented
+        return None
     axes = sum(map(_axes, items))
     if axes > tensor.dim() or sum(item is Ellipsis for item in items) > 1:
-        return NotImplemented  # torch says what is wrong
+        return None  # torch says what is wrong
     places: list[torch.Tensor | None] = []  # of tensors in the index, by axis
     found: torch.Tensor = tensor
     axis = 0
@@ -88,9 +128,7 @@ def _by_calls(tensor: torch.Tensor, index: Any) -> Any:
             places += [None] * (axis - len(places))
             places.append(item)
             axis += 1
-    if places:
-        return _aten.index.Tensor(found, places)
-    return _aten.alias.default(found) if found is tensor else found
+    return found, places
 
 
 def _is_plain(item: Any) -> bool:

@@ -19,6 +19,7 @@ from purexport.errors import ExportError
 from purexport.facts.table import shape_function_of
 from purexport.frontends.dispatch import metas, shapes
 from purexport.frontends.dispatch.arguments import leaves, mapped, numbers_in, tensors_in
+from purexport.frontends.dispatch.decisions import LEAST
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.tensors import Layout, Recorded
@@ -87,7 +88,7 @@ class Layouts:
         sizes = tuple(meta.shape) if sizes is None else sizes
         strided = meta.layout is torch.strided
         if not strided:
-            self.owner.refuse(f"makes a tensor of the layout {meta.layout}, which is not captured by dispatch")
+            self.owner.refuse(f"makes a tensor of the layout {meta.layout}, which a trace does not record")
         dtype = dtype or meta.dtype
         key = (sizes, tuple(meta.shape), meta.stride(), dtype, meta.storage_offset())
         found = self._layouts.get(key)
@@ -145,7 +146,11 @@ class Layouts:
     def _is_by_kernel(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether only the kernel says what the results are like."""
         layouts = [self.layout_of(item) for item in tensors_in(args, kwargs)]
-        if operator.target.startswith(_QUANTIZING) or any(is_quantized(item.dtype) for item in layouts):
+        if (
+            operator.target == _BY_ELEMENTS
+            or operator.target.startswith(_QUANTIZING)
+            or any(is_quantized(item.dtype) for item in layouts)
+        ):
             return True
         if operator.target in _OTHER_DTYPES:
             return operator.target in _ALWAYS or {item.dtype for item in layouts} not in _USUAL
@@ -241,6 +246,8 @@ class Layouts:
                 names |= item.node.size.symbols
         others = list(self._other_sizes(sorted(names)))
         results = [self._results_at(operator, args, kwargs, values) for values in others]
+        if results[-1] is None:  # an operator need not take the least sizes
+            del others[-1], results[-1]
         self._require_count(operator, args, kwargs, found, results)
         operands = [(size, tuple(_value(size, values) for values in ({**self.owner.sizes}, *others)))
                     for item in tensors_in(args, kwargs) if type(item) is Recorded
@@ -288,7 +295,7 @@ class Layouts:
             return
         owner, size = self.owner, tensor.layout_.sizes[dim]
         if isinstance(size, Size) and not owner.declared.issuperset(size.symbols):
-            owner.refuse("takes a tensor apart into pieces that the data counts, which is not captured by dispatch")
+            owner.refuse("takes a tensor apart into pieces that the data counts, which a trace does not record")
         splits = operator.target != "aten::unbind.int"
         owner.splits = owner.splits or splits
         if not (splits and owner.as_many_pieces):
@@ -297,10 +304,10 @@ class Layouts:
     def _other_sizes(self, names: Sequence[str]) -> Iterator[dict[str, int]]:
         """Sizes far from the example's and from each other, small and large, each of two the larger one once.
 
-        So a minimum of two sizes is neither of them, and a half rounded down is not a half.
+        So a minimum of two sizes is neither of them, and a half rounded down is not a half.  The least ones are last.
         """
         many = len(names)
-        for first, step in ((43, 12), (60 + 7 * many, -7), (3, 2), (1021 + 38 * many, -38)):
+        for first, step in ((43, 12), (60 + 7 * many, -7), (3, 2), (1021 + 38 * many, -38), (LEAST, 1)):
             yield {name: first + step * place for place, name in enumerate(names)}
 
     def _results_at(
@@ -343,7 +350,11 @@ class Layouts:
         several = list(leaves([found], {}))
         tensors = tensors_in(args, kwargs)
         constant = not numbers_in(args, kwargs) and not any(item.free for item in tensors if type(item) is Recorded)
-        sizes = [None] * len(several) if constant else self._sizes(operator, args, kwargs, several)
+        sizes: list[tuple[Dim, ...] | None] = [None] * len(several)
+        if operator.target == _BY_ELEMENTS:
+            sizes = [tuple([self.owner.fresh(size, low=0) for size in item.shape]) for item in several]
+        elif not constant:
+            sizes = self._sizes(operator, args, kwargs, several)
         chosen = _CHOSEN.get(operator.target.partition(".")[0])
         made: list[Layout | None] = []
         for item, shape in zip(several, sizes, strict=True):
@@ -351,7 +362,7 @@ class Layouts:
                 made.append(None)
                 continue
             if item.layout is not torch.strided:
-                self.owner.refuse("makes a sparse tensor, which is not captured by dispatch")
+                self.owner.refuse("makes a sparse tensor, which a trace does not record")
             meta = self.meta(tuple(item.shape), tuple(item.stride()), item.dtype)
             if shape is None or chosen is None:
                 made.append(self.layout(meta, shape, item.dtype))
@@ -385,6 +396,7 @@ _TAKEN_APART = frozenset(f"aten::{name}" for name in ("split", "unsafe_split", "
 # lists of so many tensors as a number among the arguments says, at least for axes that are long enough
 _COUNTED = frozenset(f"aten::{name}" for name in ("chunk", "unsafe_chunk", "tensor_split", "split_with_sizes"))
 # sizes that the data decides, by operator: the axes of the results
+_BY_ELEMENTS = "aten::_reshape_from_tensor"  # whose result has the sizes that a tensor holds
 _CHOSEN = {
     "aten::nonzero": (0,),
     "aten::masked_select": (0,),

@@ -23,6 +23,7 @@ from purexport.frontends.core.rolled import rolled
 from purexport.frontends.dispatch.decisions import Decisions
 
 _LEAST = 4  # steps that show what they count, of which the first may differ
+_FAR = (5000, 70_000)  # further numbers at which nothing may repeat either
 _FARTHEST = 4096  # elements beyond the example's in which such a size is looked for
 
 Capture = Callable[[Mapping[str, int]], tuple[AtenGraph, Decisions]]
@@ -45,8 +46,10 @@ def in_loops(
         if decisions.said() != asked:
             return None
     loops = _in_loops(graph, _values(required, first))
-    for more in (1, max(_values(required, first)) + _LEAST):
-        larger = {name: size + 1 for name, size in first.items()}
+    few = max(_values(required, first)) + _LEAST
+    # where nothing repeats so far, steps may be of many elements each
+    for more in (1, few) if any(call.target == "prim::Scan" for call in loops.calls) else (1, few, *_FAR):
+        larger = {name: size + (more if more in _FAR else 1) for name, size in first.items()}
         others = _sizes_of(required, larger, [value + more for value in _values(required, first)])
         if others is None:
             return None

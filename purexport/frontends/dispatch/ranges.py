@@ -18,12 +18,11 @@ _WHOLE = (int, torch.SymInt)
 
 
 class _Progression(NamedTuple):
-    """Numbers from `first` on, `step` apart; `items` are the arguments of the `range` for all numbers."""
+    """So many numbers from `first` on, `step` apart."""
 
     first: Any
     step: int
     count: Any
-    items: tuple[Any, ...]
 
     def at(self, index: Any) -> Any:
         return self.first + self.step * index
@@ -32,7 +31,9 @@ class _Progression(NamedTuple):
         return torch.arange(self.first, self.at(self.count), self.step, dtype=dtype, device=device)
 
     def numbers(self) -> list[int]:
-        return [*range(*map(int, self.items))]
+        """All of them, of which Python takes the count, so that it is a number of steps."""
+        first = int(self.first)
+        return [first + self.step * index for index in range(int(self.count))]
 
 
 class CountedNumbers:
@@ -124,7 +125,7 @@ class CountedNumbers:
 
 
 def _run(first: Any, step: int, count: Any) -> _Progression:
-    return _Progression(first, step, count, (first, first + step * count, step))
+    return _Progression(first, step, count)
 
 
 def counted(*items: Any) -> CountedNumbers | None:
@@ -137,7 +138,7 @@ def counted(*items: Any) -> CountedNumbers | None:
     distance = stop - start
     count = -(-distance // step) if step > 0 else -(distance // -step)
     least: Any = torch.sym_max(count, 0)  # type: ignore[no-untyped-call]
-    return CountedNumbers([], _Progression(start, step, least, items), [])
+    return CountedNumbers([], _Progression(start, step, least), [])
 
 
 def as_list(items: Any = ()) -> CountedNumbers | None:

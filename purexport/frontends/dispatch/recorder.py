@@ -30,15 +30,13 @@ from purexport.aten.graph import (
     ScalarType,
     Source,
     TensorType,
-    same_bytes,
-    tensor_type,
     users_frame,
 )
 from purexport.aten.graph import (
     AtenValue as Value,
 )
 from purexport.errors import ExportError
-from purexport.frontends.core import prepacked
+from purexport.frontends.core import row_loops
 from purexport.frontends.dispatch import indices
 from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
 from purexport.frontends.dispatch.builtins import NAMES
@@ -48,7 +46,7 @@ from purexport.frontends.dispatch.higher_order import higher_order
 from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
 from purexport.frontends.dispatch.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
 from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.owned import Owned, Packed, are_equal, strides_of_copy
+from purexport.frontends.dispatch.owned import Holdings, strides_of_copy
 from purexport.frontends.dispatch.scripts import Scripts
 from purexport.frontends.dispatch.source_lines import Lines, calls_kept, frames_of
 from purexport.frontends.dispatch.specials import SPECIALS
@@ -87,7 +85,7 @@ def _caller() -> FrameType | None:
     return frame
 
 
-class Recorder:
+class Recorder(Holdings):
     """One capture.
 
     `modules` gives the paths of the model's modules.  `sizes` are the example's sizes of the declared axes, by name;
@@ -109,29 +107,27 @@ class Recorder:
         small: tuple[str, int] | None = None,
         as_many_pieces: bool = False,
         turned: str | None = None,
+        loops_carry_lists: bool = True,
+        without: set[row_loops.Step] | None = None,
     ) -> None:
         self.enlarged = frozenset(enlarged)
         self.bounds = bounds
         self.as_many_pieces, self.splits = as_many_pieces, False
         self.valueless: frozenset[int] = frozenset()  # the identities of weights that have no values
-        self.graph = Recording()
         self.modules = modules
         self.sizes = dict(sizes)
         self.declared = frozenset(sizes)
         self.decisions = Decisions(self.declared, stays_open, small, sizes_below(sizes, bounds), enlarged, turned)
         self.elements = Elements(self)
-        self.layouts = Layouts(self)
+        super().__init__(Recording(), Layouts(self))
         self.scripts = Scripts(self)
+        self.rows = row_loops.Rows(without)
         self.log: list[Entry] = []
         self.root: FrameType | None = None
         self.namespaces: list[dict[str, Any]] = []
+        self.loops_carry_lists = loops_carry_lists
         self.counts: dict[Value, str] = {}  # tensors whose elements Python counts, and where
         self.given: dict[str, Number] = {}  # Python numbers of the arguments
-        self._memories = 0
-        self._owned: dict[int, Owned] = {}
-        self._by_bytes: dict[Any, Owned] = {}
-        self._parameters: dict[int, str] = {}  # by memory
-        self._packed: dict[int, Packed] = {}
         self._operators: dict[Any, Operator] = {}
         self._known: dict[Any, Any] = {}
         self._sizes_of: dict[tuple[Value, int], Value] = {}
@@ -163,62 +159,6 @@ class Recorder:
         made = Recorded.of(self, layout, value, -1, self.memory(), True)
         made.elements = tensor
         return made
-
-    def state(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """Make a parameter or buffer known."""
-        value = Value(tensor_type(tensor))
-        self.graph.inputs.append(Input(value, name, kind, tensor))
-        found = self._keep(tensor, value)
-        if kind == "parameter":
-            self._parameters |= dict.fromkeys(found.memory, name)
-
-    def _keep(self, tensor: torch.Tensor, value: Value) -> Owned:
-        meta = self.layouts.meta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-        found = Owned(tensor, value, self.layouts.layout(meta, dtype=tensor.dtype), self.memory())
-        self._owned[id(tensor)] = found
-        self._by_bytes.setdefault(same_bytes(tensor), found)
-        return found
-
-    def memory(self) -> frozenset[int]:
-        """A storage that nothing else shares."""
-        self._memories += 1
-        return frozenset([self._memories])
-
-    def owned(self, tensor: torch.Tensor) -> Owned:
-        """What is known of a tensor that is not recorded: the model's own, else it becomes a constant."""
-        found = self._owned.get(id(tensor))
-        if found is not None:
-            return found
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-            raise UnfollowedError
-        if tensor.layout is not torch.strided:
-            self.refuse("computes with a sparse tensor, which is not captured by dispatch")
-        if tensor.is_meta:
-            self.refuse("computes with a tensor on the meta device that is none of its parameters and buffers")
-        same = self._by_bytes.get(same_bytes(tensor))
-        if same is not None and tensor.dtype == same.tensor.dtype:
-            self._owned[id(tensor)] = Owned(tensor, same.value, same.layout, same.memory)
-            return self._owned[id(tensor)]
-        return self._keep(tensor, self.graph.constant(tensor))
-
-    def packed(self, weights: torch.ScriptObject) -> Packed:
-        """The weights of a quantized layer, which torch keeps in an object: another one in Python for each call."""
-        found = self._packed.get(id(weights))
-        if found is None:
-            with below():
-                tensors = prepacked.unpacked(weights, self.source().scope, lambda tensor, name: (name, tensor))
-                plain = [item[1] if isinstance(item, tuple) else item for item in tensors]
-                same = next((item for item in self._packed.values() if are_equal(item.tensors, plain)), None)
-            if same is not None:
-                found = Packed(weights, same.values, same.tensors)
-            else:
-                values = [self._weight(*item) if isinstance(item, tuple) else item for item in tensors]
-                found = Packed(weights, values, plain)
-            self._packed[id(weights)] = found
-        return found
-
-    def _weight(self, name: str, tensor: torch.Tensor) -> Value:
-        return self._keep(tensor, self.graph.constant(tensor, name)).value
 
     # -- calls
 
@@ -280,12 +220,26 @@ class Recorder:
         known = tuple(key)
         recipe = self._known.get(known)
         if recipe is None:
-            recipe = self.layouts.recipe(operator, args, kwargs)
+            recipe = self._recipe(operator, args, kwargs)
             if recipe.keeps:
                 self._known[known] = recipe
         if recipe.plain:
             return recipe.results
         return self._made(operator, args, kwargs, operator.bound(values, named), recipe)
+
+    def _recipe(self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Recipe:
+        """What the results are like.  Raises StaticAxesError where torch takes the user's example alone."""
+        try:
+            found: Recipe = self.layouts.recipe(operator, args, kwargs)
+            return found
+        except (ExportError, UnfollowedError):
+            raise
+        except Exception as error:
+            given = [item.layout_.sizes for item in tensors_in(args, kwargs) if type(item) is Recorded]
+            names = {name for sizes in given for size in sizes if isinstance(size, Size) for name in size.symbols}
+            if not names & self.enlarged:
+                raise
+            raise StaticAxesError(names & self.enlarged, self.line()) from error
 
     def _operand(self, item: Any, key: list[Any]) -> Arg:
         kind = type(item)
@@ -313,7 +267,7 @@ class Recorder:
         if kind is torch.ScriptObject:
             return self.packed(item).values
         if not isinstance(item, torch.Generator):
-            self.refuse(f"gives an operator a {kind.__name__}, which is not captured by dispatch")
+            self.refuse(f"gives an operator a {kind.__name__}, which a trace does not record")
         return None
 
     def _made(
@@ -327,6 +281,9 @@ class Recorder:
         free = free or any(item.free if type(item) is Recorded else self.owned(item).free for item in tensors)
         given = [args[at] if at < len(args) else kwargs.get(operator.names[at]) for at in operator.writes]
         written = tensors_in(given, {})
+        if self.rows.runs:
+            for item in written:
+                self.rows.keep(item)
         if operator.changes_layout:
             for item in written:
                 self._emit_sizes(item)
@@ -371,7 +328,30 @@ class Recorder:
         self.graph.calls += apart
         if isinstance(recipe, tuple):
             return tuple(results)
+        if operator.target == "aten::nonzero":
+            self.rows.found(results[0], args[0])
         return results[0] if recipe is not None else None
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Inside, what is recorded is forgotten again where an error ends it."""
+        sizes, numbers = self._sizes_of, self._in_block
+        self._sizes_of, self._in_block = dict(sizes), []
+        first, start = len(self.log), len(self.graph.calls)
+        asked = self.decisions.kept()
+        try:
+            yield
+        except BaseException:
+            self.decisions.forget_since(asked)
+            for number in self._in_block:
+                number.value = None
+            self._sizes_of, self._in_block = sizes, numbers
+            ran = any(entry.done and entry.written for entry in self.log[first:])
+            del self.log[first:], self.graph.calls[start:]
+            if ran:
+                self.refuse("writes to a tensor in a script that asks for its elements, which is not captured")
+            raise
+        self._in_block = [*numbers, *self._in_block]
 
     @contextmanager
     def in_block(self) -> Iterator[list[Call]]:
@@ -405,10 +385,6 @@ class Recorder:
         if type(item) is Recorded:
             for number in item.numbers or ():
                 self.emitted(number.node if isinstance(number, SYMBOLIC) else number)
-
-    def memory_of(self, item: Any) -> frozenset[int]:
-        """The storages that a tensor may share."""
-        return item.memory if type(item) is Recorded else self.owned(item).memory
 
     # -- numbers
 
@@ -494,7 +470,10 @@ class Recorder:
     def answer(self, number: Number, by_python: bool = False) -> bool:
         if self.decisions.provable(number) is None:
             self._note_namespace()
-            self.scripts.refuse_decision()
+            self.scripts.note_decision()
+            found = self.decisions.of_full_row(number, self.line()) if self.rows.runs else None
+            if found is not None:
+                return found
         return self.decisions.answer(number, self.line(), by_python)
 
     def provable(self, number: Number) -> bool | None:
@@ -528,7 +507,11 @@ class Recorder:
         if isinstance(number.origin, tuple) and number.origin[0] is _UNKNOWN:
             self.emitted(number)
         self._note_namespace()
-        self.scripts.refuse_decision()
+        self.scripts.note_decision()
+        return self.hold(number)
+
+    def hold(self, number: Number) -> Any:
+        """The number of the example, which the model needs as a number."""
         line = self.line()
         text = f"the model takes a number at {line} that the data decides; the file has that of the example"
         self.decisions.require(number, line, text)
@@ -547,9 +530,10 @@ class Recorder:
         """Note that Python takes something that the elements decide."""
         if not tensor.free:
             return
-        self.scripts.refuse_decision()
+        self.scripts.note_decision()
+        hint = "; script the function or use torch.cond for both" if what == "a truth value" else ""
         self.decisions.of_data.setdefault(
-            f"the model takes {what} at {self.line()} that the data decides; the file has that of the example"
+            f"the model takes {what} at {self.line()} that the data decides; the file has that of the example{hint}"
         )
 
     def elements_of(self, tensor: Recorded) -> torch.Tensor:
@@ -565,7 +549,7 @@ class Recorder:
         if isinstance(size, Size) and self.declared.issuperset(size.symbols):
             int(tensor.shape[0])
         else:
-            self.scripts.refuse_decision()
+            self.scripts.note_decision()
             self.counts[tensor.value] = self.line()
         return [tensor.select(0, index) for index in range(tensor.layout_.example[0])]
 
@@ -591,6 +575,6 @@ class Recorder:
     def refuse(self, what: str) -> NoReturn:
         """Raise ExportError for what cannot be recorded exactly."""
         raise ExportError(
-            f"the model {what}, at {self.line()}; use capture='trace' or capture='export'",
-            code="dispatch-cannot-record",
+            f"the model {what}, at {self.line()}; use capture='export'",
+            code="trace-cannot-record",
         )

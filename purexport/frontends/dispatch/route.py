@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from proto_schema.sizes import Dim
+from proto_schema.sizes import Dim, Size
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, values_in
 from purexport.aten.graph import AtenValue as Value
 from purexport.errors import ExportError, is_out_of_memory
+from purexport.frontends.core import row_loops
 from purexport.frontends.core.attributes import Buffers, attributes_kept
+from purexport.frontends.core.module_tensors import ModuleTensor
 from purexport.frontends.core.request import (
     Captured,
     Flat,
@@ -51,8 +53,8 @@ from purexport.frontends.dispatch.loops import are_same, in_loops
 from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
 from purexport.frontends.dispatch.pieces import counted, joined
 from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
+from purexport.frontends.dispatch.scripts import ScriptOfTracesError
 from purexport.frontends.dispatch.tensors import Recorded
-from purexport.frontends.trace.fake_tensors import attributes
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.attention import symbols_taken_by_attention
 from purexport.torch_patches.before_composites import below, calls_before_composites
@@ -64,53 +66,53 @@ from purexport.torch_patches.sizes import sizes_hashed
 from purexport.torch_patches.torch_jit import called_a_trace, scripts_handed_to
 
 
-def capture_by_dispatch(request: Request) -> Captured:
+def capture_by_trace(request: Request) -> Captured:
     """Capture the model by one run.  Raises ExportError for what it does that cannot be recorded exactly."""
     declare_operators()
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     labels = _examples(flat, axes)
-    sizes = {label: size for label, size in labels.items() if label not in request.derived}
-    small = {label: size for label, size in sizes.items() if size < LEAST}
-    larger, sizes = _enlarged(request, flat, axes, sizes)
-    remarks: list[str] = []
     refuse_flags(request)
+    sizes = {label: size for label, size in labels.items() if label not in request.derived}
+    remarks: list[str] = []
     try:
-        found = _first(request, larger, axes, sizes, small)
-        if found.recorder.namespaces:
-            with suppress(ExportError):
-                other = _captured(request, larger, axes, sizes, small, found.recorder.namespaces)
-                if _compute_the_same(found, other):
-                    found = other
-                else:
-                    found.recorder.namespaces.clear()
+        runs, found = _first_of(_Runs.of(request, flat, axes, sizes))
         if request.numbers:
-            _hold_numbers(request, larger, axes, sizes, small, found)
-        remarks += _of_least_sizes(request, larger, axes, sizes, small, found)
-        _forget_questions_of_few(request, larger, axes, sizes, small, found)
+            _hold_numbers(runs, found)
+        remarks += _of_least_sizes(runs, found)
+        _forget_questions_of_few(runs, found)
     except StaticAxesError as error:
         names = _with_derived(request, error.names)
         remarks += [str(Specialised(name, labels[name], error.line)) for name in names]
         rest = {name: dict(named) for name, named in without(axes, names).items()}
         derived = {label: item for label, item in request.derived.items() if label not in names}
-        again = capture_by_dispatch(
+        again = capture_by_trace(
             dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names, derived=derived)
         )
         return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
     decisions, graph = found.recorder.decisions, found.graph
     if decisions.required and decisions.specialised():
-        loops = _in_loops(request, larger, axes, sizes, small, found.recorder)
+        loops = _in_loops(runs, found.recorder)
         if loops is not None:
             graph, decisions = loops
             remarks += _loops_of(graph)
         elif found.recorder.splits:
-            pieces = _in_pieces(request, larger, axes, sizes, small, found.recorder)
+            pieces = _in_pieces(runs)
             if pieces is not None and len(pieces.recorder.decisions.specialised()) < len(decisions.specialised()):
                 graph, decisions = pieces.graph, pieces.recorder.decisions
     static = decisions.specialised()
     axes = without(axes, _with_derived(request, [item.axis for item in static]))
-    remarks += [*map(str, static), *decisions.remarks()]
-    return Captured(_pruned(graph), axes, remarks=remarks, listed=found.listed, derived=request.derived)
+    scripts = found.recorder.scripts
+    remarks += [*map(str, static), *decisions.remarks(), *scripts.remarks]
+    return Captured(
+        _pruned(graph),
+        axes,
+        remarks=remarks,
+        listed=found.listed,
+        derived=request.derived,
+        scripted=scripts.interpreted,
+        enlarged=bool(runs.small),
+    )
 
 
 def _with_derived(request: Request, names: Collection[str]) -> list[str]:
@@ -118,30 +120,218 @@ def _with_derived(request: Request, names: Collection[str]) -> list[str]:
     return sorted({*names, *(label for label, (root, _) in request.derived.items() if root in names)})
 
 
-def _first(*given: Any) -> _Captured:
-    """The first run; once more where torch loaded its compiler in it, which is kept out only if it is loaded before."""
+class _Captured(NamedTuple):
+    recorder: Recorder
+    graph: AtenGraph
+    listed: bool
+    results: list[Any]
+
+
+@dataclasses.dataclass
+class _Runs:
+    """The runs of one capture, which differ in what Python code is told.
+
+    `flat` are the arguments, with at least two elements on each of the declared `axes`; `sizes` are those of these
+    axes, by name, and the `small` ones what the user's example has instead.  `sums` are names that say what the size
+    is, as "past + seq" does.  In `namespaces` builtins keep symbolic
+    numbers, `compiled` are functions that torch's tracer would have as scripts, and `without` are steps of loops over
+    rows that the model does not have.
+    """
+
+    request: Request
+    flat: Flat
+    axes: Mapping[str, Axes]
+    sizes: Mapping[str, int]
+    small: Mapping[str, int]
+    sums: Mapping[str, Size]
+    namespaces: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    compiled: list[Any] = dataclasses.field(default_factory=list)
+    without: set[row_loops.Step] = dataclasses.field(default_factory=set)
+
+    @classmethod
+    def of(cls, request: Request, flat: Flat, axes: Mapping[str, Axes], given: Mapping[str, int]) -> _Runs:
+        """The runs for these sizes of the user's example.
+
+        Only what torch decides about 0 and 1 changes by more elements.  If Python asks for them, those of the example
+        repeat.
+        """
+        sums = _sums(given)
+        small = {label: size for label, size in given.items() if size < LEAST and label not in sums}
+        sizes = dict(given)
+        for label in small:
+            others = {size for other, size in sizes.items() if other != label}
+            sizes[label] = next(size for size in count(LEAST) if size not in others)
+        return cls(request, flat, axes, given, small, sums).resized(sizes)
+
+    def resized(self, sizes: Mapping[str, int]) -> _Runs:
+        """The same with other sizes of the declared axes."""
+        sizes = {**sizes, **{label: size.at(sizes) for label, size in self.sums.items()}}
+        flat = _resized(self.request, self.flat, self.axes, sizes)
+        return dataclasses.replace(self, flat=flat, sizes=sizes)
+
+    def beside_larger(self) -> Iterator[_Runs]:
+        """The same where another axis grows too, as the length of a mask does with that of an empty cache."""
+        more = sum(self.sizes[label] - size for label, size in self.small.items())
+        for label in (label for label in self.sizes if more and label not in self.small and label not in self.sums):
+            yield self.resized({**self.sizes, label: self.sizes[label] + more})
+
+    def captured(
+        self,
+        stays_open: bool = False,
+        as_small: tuple[str, int] | None = None,
+        as_many_pieces: bool = False,
+        turned: str | None = None,
+    ) -> _Captured:
+        """One run of the model.
+
+        Questions of Python code have the answer for the axis and size `as_small`, and those on the line `turned` the
+        other answer than in the example.
+        """
+        while True:
+            lists = self.request.loops_carry_lists
+            modules = _modules(self.request.model)
+            told = (stays_open, as_small, as_many_pieces, turned, lists, self.without)
+            recorder = Recorder(modules, self.sizes, self.small, self.request.bounds, *told)
+            try:
+                return self._captured(recorder)
+            except ScriptOfTracesError as error:
+                if error.function in self.compiled:
+                    raise
+                self.compiled.append(error.function)
+            except ExportError as error:
+                if not recorder.rows.must_leave_out(error.__cause__):
+                    raise
+
+    def _captured(self, recorder: Recorder) -> _Captured:
+        request, flat, axes = self.request, self.flat, self.axes
+
+        def symbol(label: str) -> Dim:
+            if label in self.sums:
+                return self.sums[label].replaced({name: recorder.symbol(name) for name in self.sums[label].symbols})
+            root, size = request.derived.get(label, (label, None))
+            return recorder.symbol(root) if size is None else size(recorder.symbol(root))
+
+        tensors = [
+            recorder.input(tensor, name, {axis: symbol(label) for axis, label in axes.get(name, {}).items()})
+            for name, tensor in zip(flat.names, flat.tensors, strict=True)
+        ]
+        for kind, name, tensor in [*_state(request.model), *_attributes(request.valueless)]:
+            recorder.state(kind, name, tensor)
+        recorder.valueless = frozenset(id(getattr(*item.places[0])) for item in request.valueless)
+        buffers = Buffers(request.model)
+        with (
+            self._refusals(),
+            attributes_kept(request.model),
+            torch.no_grad(),
+            uncompiled(),
+            called_a_trace(self.compiled),
+            scripts_handed_to(recorder.scripts.run),
+            sizes_hashed(hash_of),
+            recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
+            math_recorded(MATH, OF_TORCH),
+            functions_handed_to(_followed),
+            symbols_taken_by_attention(),
+            conversions_recorded(self.namespaces, BUILTINS),
+            calls_before_composites(recorder.call),
+        ):
+            recorder.root = sys._getframe()
+            # inside, because what a cache holds beside its state is copied, and the model may write to the copies
+            args, kwargs = flat.rebuild(with_numbers(recorder, request.numbers, flat.names, tensors))
+            result = request.model(*args, **kwargs)
+            found = results_in(result)
+            outputs = [_output(recorder, leaf) for _, leaf in found]
+            changed = buffers.assigned()
+            outputs += [_output(recorder, tensor) for _, tensor in changed]
+        graph = _named(recorder.graph.graph(outputs), [path for path, _ in found], [path for path, _ in changed])
+        counts: dict[Value, Any] = {value: (value.tensor.shape or ())[0] for value in recorder.counts}
+        graph = joined(graph, counts)
+        for value in counted(graph, counts):
+            recorder.decisions.of_data.setdefault(
+                f"the model takes the elements of a tensor one by one at {recorder.counts[value]}, as many as the data "
+                "decides; the file takes as many as there are in the example"
+            )
+        return _Captured(recorder, graph, isinstance(result, list), [leaf for _, leaf in found])
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Inside, errors are ours; where the model does not run without the capture either, they are torch's."""
+        try:
+            with warnings.catch_warnings():
+                yield
+        except (ExportError, StaticAxesError, ScriptOfTracesError):
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise MemoryError(f"there is too little memory to run the model: {error}") from error
+            if type(error).__name__ == "UncapturedHigherOrderOpError" or "HigherOrderOperator" in str(error):
+                raise ExportError(
+                    "torch.cond, while_loop, scan and other operators that torch compiles first are not recorded here; "
+                    "use capture='export'",
+                    code="trace-cannot-record",
+                ) from error
+            without = error if self.request.valueless else _error_of_torch(self.request)
+            said, code = "the model does not run on these args", "model-does-not-run"
+            if without is None:
+                said, code = "the capture does not take the model, which runs without it", "trace-cannot-record"
+            cause = without or error
+            text = str(cause).partition("\nException raised from ")[0]  # a list of addresses in torch's libraries
+            raise ExportError(f"{said}: {type(cause).__name__}: {text}", code=code_of(cause, code)) from error
+
+
+def _error_of_torch(request: Request) -> Exception | None:
+    """The error of the model when it runs on its arguments without being captured; None where it runs."""
+    flat = flatten(request)
+    given = [request.numbers.get(place, tensor.detach().clone()) for place, tensor in enumerate(flat.tensors)]
+    args, kwargs = flat.rebuild(given)
+    with attributes_kept(request.model), torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            request.model(*args, **kwargs)
+        except Exception as error:  # whatever the model raises
+            return error
+    return None
+
+
+def _first_of(runs: _Runs) -> tuple[_Runs, _Captured]:
+    """The first run that the model takes.  Raises StaticAxesError where it takes the user's example alone."""
+    try:
+        return runs, _first(runs)
+    except StaticAxesError:
+        for other in runs.beside_larger():
+            with suppress(ExportError, StaticAxesError):
+                return other, _first(other)
+        raise
+
+
+def _first(runs: _Runs) -> _Captured:
+    """The first run, with the builtins that keep symbolic numbers where Python's would ask for them.
+
+    It is made once more where torch loaded its compiler in it, which is kept out only if it is loaded before.
+    """
     loaded = compiler_is_loaded()
     try:
-        return _captured(*given)
+        found = runs.captured()
     except ExportError:
         if loaded or not compiler_is_loaded():
             raise
-    return _captured(*given)
+        found = runs.captured()
+    if found.recorder.namespaces:
+        runs.namespaces += found.recorder.namespaces
+        with suppress(ExportError):
+            other = runs.captured()
+            if _compute_the_same(found, other):
+                return other
+        runs.namespaces.clear()
+    return found
 
 
-def _hold_numbers(
-    request: Request,
-    flat: Flat,
-    axes: Mapping[str, Axes],
-    sizes: Mapping[str, int],
-    small: Mapping[str, int],
-    found: _Captured,
-) -> None:
+def _hold_numbers(runs: _Runs, found: _Captured) -> None:
     """Raise NumbersHeldError for numbers of the arguments that must not, or need not, be inputs of the file."""
-    refuse_unused(request, flat.names, found.recorder, _pruned(found.graph))
+    request, names = runs.request, runs.flat.names
+    refuse_unused(request, names, found.recorder, _pruned(found.graph))
     plain = dataclasses.replace(request, numbers={})
-    other = _captured(plain, with_constants(flat, request.numbers), axes, sizes, small, found.recorder.namespaces)
-    refuse_others(request, flat.names, (found.recorder, found.results), (other.recorder, other.results))
+    other = dataclasses.replace(runs, request=plain, flat=with_constants(runs.flat, request.numbers)).captured()
+    refuse_others(request, names, (found.recorder, found.results), (other.recorder, other.results))
 
 
 def _compute_the_same(one: _Captured, other: _Captured) -> bool:
@@ -162,14 +352,7 @@ def _operators(graph: AtenGraph) -> list[str]:
     return [call.target for call in graph.calls if not all(isinstance(item.type, ScalarType) for item in call.outputs)]
 
 
-def _of_least_sizes(
-    request: Request,
-    flat: Flat,
-    axes: Mapping[str, Axes],
-    sizes: Mapping[str, int],
-    small: Mapping[str, int],
-    first: _Captured,
-) -> list[str]:
+def _of_least_sizes(runs: _Runs, first: _Captured) -> list[str]:
     """Remarks for axes whose least size makes the model go another way.
 
     Raises StaticAxesError where the axis has that size in the example.
@@ -177,32 +360,25 @@ def _of_least_sizes(
     remarks = []
     said: set[str] = set()
     for (name, size), paths in first.recorder.decisions.of_least.items():
-        if size == 0 and name not in small and said.issuperset(map(str, paths)):
+        if size == 0 and name not in runs.small and said.issuperset(map(str, paths)):
             continue  # it is as for one element
         with suppress(ExportError, StaticAxesError):  # what the model does for one element may need one element
-            other = _captured(request, flat, axes, sizes, small, first.recorder.namespaces, as_small=(name, size))
+            other = runs.captured(as_small=(name, size))
             if are_same(_pruned(first.graph), _pruned(other.graph)):
                 continue
-        if small.get(name) == size:
+        if runs.small.get(name) == size:
             raise StaticAxesError({name}, paths[0].line)
         remarks.append(of_least_size(name, size, paths))
         said.update(map(str, paths))
     return remarks
 
 
-def _forget_questions_of_few(
-    request: Request,
-    flat: Flat,
-    axes: Mapping[str, Axes],
-    sizes: Mapping[str, int],
-    small: Mapping[str, int],
-    first: _Captured,
-) -> None:
+def _forget_questions_of_few(runs: _Runs, first: _Captured) -> None:
     """Forget what code asks about no or one element of the data, where the model does the same for both answers."""
-    decisions, namespaces = first.recorder.decisions, first.recorder.namespaces
+    decisions = first.recorder.decisions
     for line in decisions.lines_of_few()[:_TURNED]:
         with suppress(ExportError, StaticAxesError):
-            other = _captured(request, flat, axes, sizes, small, namespaces, turned=line)
+            other = runs.captured(turned=line)
             if are_same(_pruned(first.graph), _pruned(other.graph)):
                 decisions.forget(line)
 
@@ -210,38 +386,23 @@ def _forget_questions_of_few(
 _TURNED = 4  # lines that ask such a question, for which the model runs again
 
 
-def _in_loops(
-    request: Request,
-    flat: Flat,
-    axes: Mapping[str, Axes],
-    sizes: Mapping[str, int],
-    small: Mapping[str, int],
-    recorder: Recorder,
-) -> tuple[AtenGraph, Decisions] | None:
+def _in_loops(runs: _Runs, recorder: Recorder) -> tuple[AtenGraph, Decisions] | None:
     """The graph and the decisions with numbers of steps as Loops; None where not all numbers are those of steps."""
 
-    def capture(others: Mapping[str, int]) -> tuple[AtenGraph, Decisions]:
-        tensors = _resized(request, flat, axes, others)
-        found = _captured(request, tensors, axes, others, small, recorder.namespaces, stays_open=True)
+    def capture(sizes: Mapping[str, int]) -> tuple[AtenGraph, Decisions]:
+        found = runs.resized(sizes).captured(stays_open=True)
         return _pruned(found.graph), found.recorder.decisions
 
     try:
-        return in_loops(capture, sizes, list(recorder.decisions.required))
+        return in_loops(capture, runs.sizes, list(recorder.decisions.required))
     except (ExportError, StaticAxesError):  # the model does not take these sizes
         return None
 
 
-def _in_pieces(
-    request: Request,
-    flat: Flat,
-    axes: Mapping[str, Axes],
-    sizes: Mapping[str, int],
-    small: Mapping[str, int],
-    recorder: Recorder,
-) -> _Captured | None:
+def _in_pieces(runs: _Runs) -> _Captured | None:
     """The same with axes that are split into as many pieces as those of the example, which the file requires."""
     try:
-        return _captured(request, flat, axes, sizes, small, recorder.namespaces, as_many_pieces=True)
+        return runs.captured(as_many_pieces=True)
     except (ExportError, StaticAxesError):
         return None
 
@@ -251,77 +412,15 @@ def _loops_of(graph: AtenGraph) -> list[str]:
     return [f"the steps at {call.source} are a Loop of the file, as many as the axis is long" for call in loops]
 
 
-class _Captured(NamedTuple):
-    recorder: Recorder
-    graph: AtenGraph
-    listed: bool
-    results: list[Any]
-
-
-def _captured(
-    request: Request,
-    flat: Flat,
-    axes: Mapping[str, Axes],
-    sizes: Mapping[str, int],
-    small: Mapping[str, int],
-    namespaces: Sequence[dict[str, Any]] = (),
-    stays_open: bool = False,
-    as_small: tuple[str, int] | None = None,
-    as_many_pieces: bool = False,
-    turned: str | None = None,
-) -> _Captured:
-    """One run of the model; in the `namespaces` builtins keep symbolic numbers.
-
-    Questions of Python code have the answer for the axis and size `as_small`, and those on the line `turned` the other
-    answer than in the example.
-    """
-    recorder = Recorder(
-        _modules(request.model), sizes, small, request.bounds, stays_open, as_small, as_many_pieces, turned
-    )
-
-    def symbol(label: str) -> Dim:
-        root, size = request.derived.get(label, (label, None))
-        return recorder.symbol(root) if size is None else size(recorder.symbol(root))
-
-    tensors = [
-        recorder.input(tensor, name, {axis: symbol(label) for axis, label in axes.get(name, {}).items()})
-        for name, tensor in zip(flat.names, flat.tensors, strict=True)
-    ]
-    args, kwargs = flat.rebuild(with_numbers(recorder, request.numbers, flat.names, tensors))
-    for kind, name, tensor in [*_state(request.model), *attributes(request.valueless)]:
-        recorder.state(kind, name, tensor)
-    recorder.valueless = frozenset(id(getattr(*item.places[0])) for item in request.valueless)
-    buffers = Buffers(request.model)
-    with (
-        _refusals(),
-        attributes_kept(request.model),
-        torch.no_grad(),
-        uncompiled(),
-        called_a_trace(),
-        scripts_handed_to(recorder.scripts.run),
-        sizes_hashed(hash_of),
-        recorded_in_other_forms(recorder.decisions.checks) if axes or request.numbers else nullcontext(),
-        math_recorded(MATH, OF_TORCH),
-        functions_handed_to(_followed),
-        symbols_taken_by_attention(),
-        conversions_recorded(namespaces, BUILTINS),
-        calls_before_composites(recorder.call),
-    ):
-        recorder.root = sys._getframe()
-        result = request.model(*args, **kwargs)
-        found = results_in(result)
-        outputs = [_output(recorder, leaf) for _, leaf in found]
-        changed = buffers.assigned()
-        outputs += [_output(recorder, tensor) for _, tensor in changed]
-    graph = _named(recorder.graph.graph(outputs), [path for path, _ in found], [path for path, _ in changed])
-    counts: dict[Value, Any] = {value: (value.tensor.shape or ())[0] for value in recorder.counts}
-    graph = joined(graph, counts)
-    for value in counted(graph, counts):
-        recorder.decisions.of_data.setdefault(
-            f"the model takes the elements of a tensor one by one at {recorder.counts[value]}, as many as the data "
-            "decides; the file takes as many as there are in the example"
-        )
-    return _Captured(recorder, graph, isinstance(result, list), [leaf for _, leaf in found])
+def _sums(sizes: Mapping[str, int]) -> dict[str, Size]:
+    """The labels that are expressions of others, which hold for the example."""
+    found = {}
+    for label in sizes:
+        with suppress(ValueError):
+            size = Size.parse(label, [name for name in sizes if name != label])
+            if isinstance(size, Size) and size.name is None and size.symbols <= sizes.keys() - {label}:
+                found[label] = size
+    return {label: size for label, size in found.items() if size.at(sizes) == sizes[label]}
 
 
 def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
@@ -341,20 +440,6 @@ def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
                     code="dynamic-shapes-do-not-fit",
                 )
     return found
-
-
-def _enlarged(
-    request: Request, flat: Flat, axes: Mapping[str, Axes], sizes: Mapping[str, int]
-) -> tuple[Flat, dict[str, int]]:
-    """The arguments with at least two elements on each declared axis, where the example has fewer; and the sizes.
-
-    Only what torch decides about 0 and 1 changes by that.  If Python asks for elements, those of the example repeat.
-    """
-    found = dict(sizes)
-    for label in (label for label, size in sizes.items() if size < LEAST):
-        others = {size for other, size in found.items() if other != label}
-        found[label] = next(size for size in count(LEAST) if size not in others)
-    return _resized(request, flat, axes, found), found
 
 
 def _resized(request: Request, flat: Flat, axes: Mapping[str, Axes], given: Mapping[str, int]) -> Flat:
@@ -397,6 +482,11 @@ def _state(model: Any) -> list[tuple[str, str, torch.Tensor]]:
     return list(found.values())
 
 
+def _attributes(valueless: Sequence[ModuleTensor]) -> list[tuple[str, str, torch.Tensor]]:
+    """Tensors without values that are plain attributes of the model; the file takes them as weights too."""
+    return [("constant", item.names[0], getattr(*item.places[0])) for item in valueless if item.kind == "constant"]
+
+
 def _output(recorder: Recorder, leaf: Any) -> Arg:
     if type(leaf) is Recorded:
         return leaf.value
@@ -411,29 +501,6 @@ def _output(recorder: Recorder, leaf: Any) -> Arg:
         with below():
             return recorder.owned(torch.tensor(leaf)).value
     raise refuse_output(leaf)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        with warnings.catch_warnings():
-            yield
-    except (ExportError, StaticAxesError):
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise MemoryError(f"there is too little memory to run the model: {error}") from error
-        if type(error).__name__ == "UncapturedHigherOrderOpError" or "HigherOrderOperator" in str(error):
-            raise ExportError(
-                "torch.cond, while_loop, scan and other operators that torch compiles first are not captured by "
-                "dispatch; use capture='export'",
-                code="dispatch-cannot-record",
-            ) from error
-        text = str(error).partition("\nException raised from ")[0]
-        raise ExportError(
-            f"the model does not run on these args: {type(error).__name__}: {text}",
-            code=code_of(error, "model-does-not-run"),
-        ) from error
 
 
 def _named(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> AtenGraph:
@@ -472,6 +539,4 @@ def _followed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return _FORMS.get(function, function)(*args, **kwargs)
 
 
-DISPATCH = Route(
-    "dispatch", "dispatch", capture_by_dispatch, looks_at_values=False, takes_numbers=True, writes_arguments=False
-)
+TRACE = Route("trace", "the trace", capture_by_trace, takes_numbers=True, writes_arguments=False)

@@ -238,6 +238,13 @@ def _topk(x: Any, count: Any, dim: int = -1, *_: Any) -> Any:
     return [found, found]
 
 
+def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    first, second = _at(x, dim1), _at(x, dim2)
+    rest = tuple([size for axis, size in enumerate(x) if axis not in (first, second)])
+    rows, columns = (x[first] + min(offset, 0), x[second] - max(offset, 0))
+    return (*rest, _largest(0, _smallest(rows, columns)))
+
+
 def _one_hot(x: Any, count: Any = -1) -> Any:
     if not isinstance(count, Extent) and count == -1:
         raise UnfitError("the data decides how many classes there are")
@@ -267,6 +274,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten::upsample_bicubic2d.vec": _resized,
     "aten::topk": _topk,
     "aten::one_hot": _one_hot,
+    "aten::diagonal": _diagonal,
     **dict.fromkeys(
         ("aten::dropout", "aten::dropout_", "aten::rms_norm", "aten::instance_norm", "aten::softmax.int"), _same
     ),

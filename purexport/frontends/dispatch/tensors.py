@@ -123,6 +123,12 @@ class Recorded(torch.Tensor):
             raise TypeError("len() of a 0-d tensor")
         return int(self.shape[0])
 
+    def __iter__(self) -> Any:
+        if not self.layout_.sizes:
+            raise TypeError("iteration over a 0-d tensor")
+        steps = self.owner.rows.steps_over(self)
+        return iter(self.unbind(0)) if steps is None else steps
+
     def stride(self, dim: Any = None) -> Any:
         found = self._strides()
         return found if dim is None else found[dim]

@@ -52,4 +52,4 @@ _OPTIONS = {"dynamic_shapes": _with_dynamic_axes}
 PROGRAM = Route(
     "export", "torch.export", _read, takes=is_program, only="the model is an ExportedProgram", options=_OPTIONS
 )
-EXPORT = Route("export", "torch.export", _export, looks_at_values=False, options=_OPTIONS)
+EXPORT = Route("export", "torch.export", _export, options=_OPTIONS)

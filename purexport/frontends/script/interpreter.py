@@ -25,9 +25,7 @@ from purexport.aten.graph import (
     AtenGraph,
     AtenValue,
     Call,
-    Input,
     SequenceType,
-    TensorType,
     map_values,
     tensor_type,
     with_values,
@@ -43,10 +41,14 @@ from purexport.torch_patches.torch_jit import ScriptFunction, inline, inline_for
 
 @dataclass
 class Script:
-    """The graph, and the result as the script nests it, with values of the graph for tensors."""
+    """The graph, and the result as the script nests it, with values of the graph for tensors.
+
+    `fixed` are the axes that were declared dynamic and have one size only.
+    """
 
     graph: AtenGraph
     result: Any
+    fixed: dict[str, int]
     remarks: list[str]
 
 
@@ -74,23 +76,19 @@ def interpret(
     return _interpret(graph, given, bool(axes), lists)
 
 
-def interpret_trace(
-    graph: Any, inputs: Sequence[Input], types: Sequence[TensorType], axes: Mapping[str, Axes], *, lists: bool
-) -> Script:
-    """Interpret a trace that calls scripted functions.  `types` are those of the traced tensors, in order.
+def interpret_call(model: Any, path: str, given: Callable[[Machine], Sequence[Any]], *, lists: bool) -> Script:
+    """Interpret a script that the module at `path` is, or a script function, in a model that is captured otherwise.
 
-    `lists` is that of `interpret`.
+    `given` makes the positional arguments; the inputs of the graph are those tensors that it declares.  `lists` is that
+    of `interpret`.
     """
+    is_function = isinstance(model, ScriptFunction)
+    graph = (model if is_function else model.forward).graph.copy()
 
-    def given(machine: Machine) -> list[Any]:
-        return [
-            machine.input(item.name, type_, axes.get(item.name, {}))
-            if item.tensor is None
-            else machine.model_tensor(item.tensor, item.name, item.kind)
-            for item, type_ in zip(inputs, types, strict=True)
-        ]
+    def arguments(machine: Machine) -> list[Any]:
+        return list(given(machine)) if is_function else [Module(model, path), *given(machine)]
 
-    return _interpret(graph, given, bool(axes), lists)
+    return _interpret(graph, arguments, True, lists)
 
 
 def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool, lists: bool) -> Script:
@@ -161,12 +159,8 @@ def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine,
     graph = AtenGraph(machine.graph.inputs, calls, assigned=written)
     if settled:
         graph, result = _with_values(graph, result, settled)
-    fixed = [
-        f"axis {axis!r} was declared dynamic, but the script fixes it at {size}; the file takes only that size"
-        for axis, size in shapes.fixed().items()
-    ]
-    remarks = [*assigned, *fixed, *shapes.merged(), *shapes.settled(), *dict.fromkeys(machine.state.remarks)]
-    return Script(graph, result, remarks)
+    remarks = [*assigned, *shapes.merged(), *shapes.settled(), *dict.fromkeys(machine.state.remarks)]
+    return Script(graph, result, shapes.fixed(), remarks)
 
 
 def _with_values(graph: AtenGraph, result: Any, others: Mapping[AtenValue, AtenValue]) -> tuple[AtenGraph, Any]:

@@ -34,7 +34,7 @@ def interpret_script(request: Request) -> Captured:
 
     def arguments(values: Sequence[AtenValue]) -> list[Any]:
         args, kwargs = flat.rebuild(values, plain=True)
-        return _positional(request.model, args, kwargs)
+        return positional(request.model, args, kwargs)
 
     inputs = list(zip(flat.names, flat.tensors, strict=True))
     with counts_typed():
@@ -44,10 +44,23 @@ def interpret_script(request: Request) -> Captured:
         found.graph, outputs=[leaf for _, leaf in results], output_names=output_names([path for path, _ in results])
     )
     listed = isinstance(found.result, list)
-    return Captured(graph, remarks=found.remarks, types_hold_for_all_sizes=True, scripted=True, listed=listed)
+    return Captured(
+        graph,
+        remarks=[*_fixed(found.fixed), *found.remarks],
+        types_hold_for_all_sizes=True,
+        scripted=True,
+        listed=listed,
+    )
 
 
-def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _fixed(sizes: Mapping[str, int]) -> list[str]:
+    return [
+        f"axis {axis!r} was declared dynamic, but the script fixes it at {size}; the file takes only that size"
+        for axis, size in sizes.items()
+    ]
+
+
+def positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Arguments in the order of the script's schema, defaults filled in.  Raises ExportError when they do not fit."""
     parameters = script_parameters(model)
     if len(args) > len(parameters):

@@ -75,6 +75,8 @@ def remainder_number(op: Emitter, a: Any, b: Any) -> Value:
     The result has the sign of `b`, as in Python.
     """
     one, other = _pair(op, a, b)
+    if not dtypes.is_floating(one.dtype):
+        return op.Mod(one, other)
     return op.Sub(one, op.Mul(floor_divide(op, one, other), other))
 
 

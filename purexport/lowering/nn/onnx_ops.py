@@ -7,7 +7,6 @@ the dtype and shape that the model gives it are those of its results.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -138,21 +137,6 @@ def symbolic_multi_out(
     attributes = _attributes(attr_keys, attr_types, attr_pos, (attr_ints, attr_floats, attr_strs))
     types = [_type(op, dtype, shape) for dtype, shape in zip(onnx_dtypes, shapes, strict=True)]
     return _node(op, domain, op_type, inputs, attributes, types, version)
-
-
-@lower("purexport::onnx_symbolic")
-def traced_symbolic(op: Emitter, inputs: Sequence[Value], results: Sequence[Value], text: str) -> list[Value]:
-    """purexport::onnx_symbolic(Tensor[] inputs, Tensor[] results, str text) -> Tensor[]
-
-    What a trace records of both (`frontends/trace/onnx_operators.py`, which writes the text); `results` are tensors of
-    the types of the results.
-    """
-    said = json.loads(text)
-    given = iter(inputs)
-    operands = [next(given) if present else None for present in said["given"]]
-    attributes = _attributes(said["keys"], said["types"], said["places"], said["lists"])
-    types = [(item.dtype, item.shape) for item in results]
-    return _node(op, said["domain"], said["op_type"], operands, attributes, types, said["version"])
 
 
 _LISTS = {"i": 0, "f": 1, "s": 2}  # by the first letter of a kind, which is doubled by an s for a list

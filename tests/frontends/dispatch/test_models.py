@@ -343,13 +343,13 @@ def test_model(row: Model) -> None:
     given = [tuple(rand(*shape) for shape in shapes) for shapes in row.others]
     with warnings.catch_warnings(record=True) as caught, torch.random.fork_rng():
         warnings.simplefilter("always")
-        captured = purexport.capture(model, args, capture="dispatch", dynamic_axes=row.axes)
+        captured = purexport.capture(model, args, capture="trace", dynamic_axes=row.axes)
         captured.to_onnx(verify=[args, *given])
     remarks = [str(item.message) for item in caught if item.category is UserWarning]
     assert len(remarks) == len(row.remarks), remarks
     for remark, part in zip(remarks, row.remarks, strict=True):
         assert re.search(part, remark)
-    assert captured.route == "dispatch"
+    assert captured.route == "trace"
     for call in row.calls:  # as the model called it, and not what it falls apart into
         assert call in str(captured)
 
@@ -367,7 +367,7 @@ def test_declared_sizes(name: str) -> None:
     model, shapes, size = DECLARED[name]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        captured = purexport.capture(model, (rand(8), rand(4)), capture="dispatch", dynamic_shapes=shapes)
+        captured = purexport.capture(model, (rand(8), rand(4)), capture="trace", dynamic_shapes=shapes)
         program = captured.to_onnx(verify=[(rand(8), rand(4))] + ([(rand(10), rand(5))] if name != "static" else []))
     assert len(caught) == (name == "static"), [str(item.message) for item in caught]
     shape = program.model_proto.graph.input[0].type.tensor_type.shape.dim[0]
@@ -375,7 +375,7 @@ def test_declared_sizes(name: str) -> None:
 
 
 def test_calls_have_lines_and_modules() -> None:
-    captured = purexport.capture(Convolutional().eval(), (rand(2, 3, 8, 8),), capture="dispatch")
+    captured = purexport.capture(Convolutional().eval(), (rand(2, 3, 8, 8),), capture="trace")
     line = next(line for line in str(captured).splitlines() if "aten::linear" in line)
     assert re.search(r"# linear \(.*test_models\.py:\d+\)", line)
 
@@ -385,7 +385,7 @@ def test_nothing_of_the_users_is_written() -> None:
     before = x.clone()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        purexport.capture(model, (x,), capture="dispatch")
+        purexport.capture(model, (x,), capture="trace")
     assert model.count == 0 and torch.equal(x, before)
 
 
@@ -406,7 +406,7 @@ def test_nothing_is_computed_unless_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        purexport.capture(model, (rand(3, 7),), capture="dispatch")
+        purexport.capture(model, (rand(3, 7),), capture="trace")
     assert ran == ["aten::add.Tensor", "aten::mul_.Tensor", "aten::sum", "aten::gt.Scalar"]
 
 
@@ -418,7 +418,7 @@ def test_arguments_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("clone", "index_select"):
         monkeypatch.setattr(torch.Tensor, name, copy)
     for axes in (None, {"input": {0: "batch", 2: "height"}}):
-        purexport.capture(model, (x,), capture="dispatch", dynamic_axes=axes)
+        purexport.capture(model, (x,), capture="trace", dynamic_axes=axes)
 
 
 def test_what_is_overwritten_is_read_before() -> None:
@@ -433,16 +433,16 @@ def test_what_is_overwritten_is_read_before() -> None:
     x = rand(3, 7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        purexport.capture(model, (x,), capture="dispatch").to_onnx(verify=[(x,)])
+        purexport.capture(model, (x,), capture="trace").to_onnx(verify=[(x,)])
 
 
 def test_operators_that_are_declared_later_are_recorded_whole() -> None:
-    purexport.capture(lambda x: x * 2, (rand(3, 7),), capture="dispatch")
+    purexport.capture(lambda x: x * 2, (rand(3, 7),), capture="trace")
     library: Any = torch.library.Library("pxlater", "DEF")
     library.define("composite(Tensor x) -> Tensor")
     library.impl("composite", lambda x: (x * 2).relu(), "CompositeImplicitAutograd")
     try:
-        captured = purexport.capture(lambda x: torch.ops.pxlater.composite(x), (rand(3, 7),), capture="dispatch")
+        captured = purexport.capture(lambda x: torch.ops.pxlater.composite(x), (rand(3, 7),), capture="trace")
     finally:
         library._destroy()
     assert "pxlater::composite" in str(captured)
@@ -459,24 +459,21 @@ def test_a_written_parameter_is_refused_with_its_line() -> None:
             return x * self.weight
 
     with pytest.raises(purexport.ExportError, match=r"its parameters weight at .*test_models.py:\d+"):
-        purexport.capture(Writing(), (rand(3, 7),), capture="dispatch")
+        purexport.capture(Writing(), (rand(3, 7),), capture="trace")
 
 
 def test_a_model_without_values() -> None:
     model = nn.Sequential(nn.Linear(7, 5, device="meta"), nn.LayerNorm(5, device="meta"))
-    captured = purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"input": {0: "n"}})
+    captured = purexport.capture(model, (rand(3, 7),), capture="trace", dynamic_axes={"input": {0: "n"}})
     assert re.findall(r"aten::\w+", str(captured)) == ["aten::linear", "aten::layer_norm"]
     asking = nn.Sequential(model, Asking())
     with pytest.raises(purexport.ExportError, match=r"weight without values, at .*test_models.py:\d+"):
-        purexport.capture(asking, (rand(3, 7),), capture="dispatch")
+        purexport.capture(asking, (rand(3, 7),), capture="trace")
 
 
 REFUSED = {
     "sparse": (lambda x: x.to_sparse().to_dense(), r"sparse tensor.*at .*test_models.py:\d+"),
     "branches-of-other-sizes": (lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y[:1], (x,)), "branches"),
-    "script": (lambda x: decided(x) + 1, r"decides in a script .*, at .*test_models.py:\d+"),
-    "script-of-a-trace": (lambda x: counted(x) + 1, r"decides in a script .*, at .*test_models.py:\d+"),
-    "script-with-a-size": (lambda x: scripted(x.t()) + 1, r"decides in a script .*, at .*test_models.py:\d+"),
     "rows-of-data": (lambda x: sum(x[row] for row in x[0].nonzero()), r"pieces that the data counts.*test_models.py"),
     "broken": (lambda x: x @ x, "does not run on these args"),
     "a-copy-at-other-sizes": (part_written, "may or may not have copied"),
@@ -488,10 +485,10 @@ REFUSED = {
 def test_refused(name: str) -> None:
     model, message = REFUSED[name]
     with pytest.raises(purexport.ExportError, match=message):
-        purexport.capture(model, (rand(3, 7),), capture="dispatch", dynamic_axes={"x": {1: "n"}})
+        purexport.capture(model, (rand(3, 7),), capture="trace", dynamic_axes={"x": {1: "n"}})
 
 
 def test_torch_takes_tensors_for_numbers_after_a_capture() -> None:
     """A class that once had an index of its own would be a sequence for ever."""
-    purexport.capture(lambda x, at: x[at], (rand(3, 4), torch.tensor(1)), capture="dispatch")
+    purexport.capture(lambda x, at: x[at], (rand(3, 4), torch.tensor(1)), capture="trace")
     assert torch.tensor([torch.tensor(1.0), 2.0]).tolist() == [1, 2]

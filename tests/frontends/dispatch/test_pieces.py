@@ -110,7 +110,7 @@ def test_pieces(row: Pieces) -> None:
     args = row.args(row.counts)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        captured = purexport.capture(row.model, args, capture="dispatch", dynamic_axes={"x": {1: "n"}})
+        captured = purexport.capture(row.model, args, capture="trace", dynamic_axes={"x": {1: "n"}})
         captured.to_onnx(verify=[args, *map(row.args, row.others)])
     said = [str(item.message) for item in caught if item.category is UserWarning]
     assert len(said) == bool(row.remark), said
@@ -122,6 +122,6 @@ def test_files_for_as_many_pieces_do_not_take_others() -> None:
     row = Pieces(causal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = purexport.export(causal, row.args(((6, 2),)), capture="dispatch", dynamic_axes={"x": {1: "n"}})
+        program = purexport.export(causal, row.args(((6, 2),)), capture="trace", dynamic_axes={"x": {1: "n"}})
     with pytest.raises(Exception, match=r"[Ss]plit"):
         program(*row.args(((4, 3),)))

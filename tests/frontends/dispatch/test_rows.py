@@ -41,7 +41,7 @@ def run(row: Row) -> None:
     least = row.min_opset or 0
     able = [opset for opset in row.opsets if least <= opset <= ORT_NEWEST_OPSET] or [least]
     opset = min(able, key=lambda opset: abs(opset - DEFAULT_OPSET))
-    data = bytes(capture_row(row, "dispatch").to_onnx(opset_version=opset).model_proto.SerializeToString())
+    data = bytes(capture_row(row, "trace").to_onnx(opset_version=opset).model_proto.SerializeToString())
     judge(data, [Case.of(row.make_model(), *given) for given in row.cases()], opset, row.bounds)
 
 

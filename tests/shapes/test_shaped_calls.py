@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from purexport.frontends.trace.shapes_of_calls import Shaped
+from purexport.shapes.shaped_calls import Shaped
 from purexport.torch_patches.calls import operators_handed_to
 
 f32 = torch.randn

@@ -1,1 +1,0 @@
-"""The capture route that uses torch.jit.trace."""
