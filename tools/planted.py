@@ -107,8 +107,8 @@ FAULTS = [
     _fault(
         "a script that is traced",
         "purexport/frontends/choose.py",
-        "ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, DISPATCH, TRACE, EXPORT)",
-        "ROUTES: tuple[Route, ...] = (PROGRAM, DISPATCH, TRACE, EXPORT)",
+        "ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, TRACE, EXPORT)",
+        "ROUTES: tuple[Route, ...] = (PROGRAM, TRACE, EXPORT)",
         "frontends/test_route_choice.py",
     ),
     _fault(

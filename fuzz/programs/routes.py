@@ -27,8 +27,13 @@ from purexport.errors import ExportError
 ROUTES = ("trace", "export", "script")
 AGREEMENT = 0.25  # of the tolerance, between two files
 # warnings: an axis that was to be dynamic is not, or the file is right for some sizes only
-HOLDS = ("the file takes only that size", "for sizes where it does not hold")
-NUMBER = "the code takes a Python float out of a tensor"  # a trace holds what the example gave
+HOLDS = (
+    "the file takes only that size",
+    "for sizes where it does not hold",
+    "for sizes where that does not hold",
+    "the model goes another way",
+)
+NUMBER = "that the data decides; the file has that of the example"
 RARE = "share memory at a few sizes"  # likewise, of sizes of 1 or where a slice takes all
 STOPS = "the file stops with an error"  # a warning says so of some sizes
 LONGER = "the file has an axis more than torch"  # likewise

@@ -197,10 +197,10 @@ class Row:
 
 
 ROWS = [
-    *map(Row, (Backward, FromTheSecond, Sliced, WrittenLater, Cell, Pieces, Selective)),
+    *map(Row, (Backward, FromTheSecond, Sliced, Written, WrittenLater, Cell, Pieces, Selective)),
     *(
         Row(model, loops=False)
-        for model in (Growing, EverySecond, OtherStep, OtherLater, Squares, Middle, Written, NotToTheEnd)
+        for model in (Growing, EverySecond, OtherStep, OtherLater, Squares, Middle, NotToTheEnd)
     ),
 ]
 

@@ -158,7 +158,36 @@ class Decisions:
                     return holds
         of_few = by_python and _is_of_few(number)
         path = self.paths.setdefault(text_of(number), Path(number, holds, line, of_few=of_few))
+        self._count_steps(number, line)
         return holds is not (path.of_few and path.line == self.turned)
+
+    def _count_steps(self, number: Number, line: str) -> None:
+        """If what a line asks holds for the example's size of an axis alone, it counts steps, as `while i < n` does.
+
+        Then Python takes the size as a number, and the questions are none.
+        """
+        names = _symbols(number)
+        paths = [path for path in self.paths.values() if path.line == line and _symbols(path.number) == names]
+        answers = [(path.number, path.holds) for path in paths]
+        for path in (path for asked in self.of_least.values() for path in asked):
+            if path.line == line and _symbols(path.number) == names:  # answered as for larger sizes
+                answers.append((path.number, not path.holds))
+        if len(names) != 1 or not names <= self.axes or len(answers) < _QUESTIONS:
+            return
+        (name,) = names
+        example = number.owner.example_of(name)  # type: ignore[attr-defined]
+        for other in (example - 1, example + 1):
+            if all(self.provable(asked, {name: other}) is holds for asked, holds in answers):
+                return
+        self.paths = {text: path for text, path in self.paths.items() if path not in paths}
+        self.of_least = {
+            key: kept for key, asked in self.of_least.items() if (kept := [path for path in asked if path.line != line])
+        }
+        size = number.owner.symbol(name)  # type: ignore[attr-defined]
+        if isinstance(size, Size):
+            self.required.setdefault(size)
+        if not self.stays_open:
+            self.learn(size, example, line)
 
     def of_full_row(self, number: Number, line: str) -> bool | None:
         """The answer to what a step over one of all rows asks about a number of the data, where it is not zero.
@@ -326,6 +355,7 @@ class Decisions:
         return found
 
 
+_QUESTIONS = 3  # on one line that are taken for those of a loop
 _RELATIONS = frozenset(f"aten::{name}.int" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _PLAIN = frozenset(["aten::eq.int", "aten::lt.int", "aten::gt.int"])
 _JOINED = frozenset(["aten::__and__.bool", "aten::__or__.bool"])

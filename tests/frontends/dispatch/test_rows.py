@@ -25,8 +25,7 @@ STATIC = r"Got invalid dimensions for input"
 # a row, and what is said of it
 OPEN = {
     "unbound": STATIC,
-    "split, the last smaller": STATIC,  # as many pieces as in the example
-    "squeeze-dynamic-one-in-the-example": STATIC,  # by trace, the file has a Squeeze that fails for other sizes
+    "split, the last smaller": "Cannot split using values",  # as many pieces as in the example
 }
 
 
