@@ -23,7 +23,7 @@ from purexport.frontends.core.rolled import rolled
 from purexport.frontends.dispatch.decisions import Decisions
 
 _LEAST = 4  # steps that show what they count, of which the first may differ
-_FAR = (5000, 70_000)  # further numbers at which nothing may repeat either
+_FAR = (5000,)  # further numbers at which nothing may repeat either
 _FARTHEST = 4096  # elements beyond the example's in which such a size is looked for
 
 Capture = Callable[[Mapping[str, int]], tuple[AtenGraph, Decisions]]

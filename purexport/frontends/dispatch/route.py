@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -390,6 +391,9 @@ def _in_loops(runs: _Runs, recorder: Recorder) -> tuple[AtenGraph, Decisions] | 
     """The graph and the decisions with numbers of steps as Loops; None where not all numbers are those of steps."""
 
     def capture(sizes: Mapping[str, int]) -> tuple[AtenGraph, Decisions]:
+        grown = math.prod(max(1, sizes[name] / max(size, 1)) for name, size in runs.sizes.items())
+        if grown * sum(tensor.numel() for tensor in runs.flat.tensors) > _MOST_ELEMENTS:
+            raise StaticAxesError(sizes, "")
         found = runs.resized(sizes).captured(stays_open=True)
         return _pruned(found.graph), found.recorder.decisions
 
@@ -397,6 +401,9 @@ def _in_loops(runs: _Runs, recorder: Recorder) -> tuple[AtenGraph, Decisions] | 
         return in_loops(capture, runs.sizes, list(recorder.decisions.required))
     except (ExportError, StaticAxesError):  # the model does not take these sizes
         return None
+
+
+_MOST_ELEMENTS = 1 << 26  # of arguments that are made for a capture at other sizes
 
 
 def _in_pieces(runs: _Runs) -> _Captured | None:
