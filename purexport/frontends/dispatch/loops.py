@@ -49,7 +49,8 @@ def in_loops(
     few = max(_values(required, first)) + _LEAST
     # where nothing repeats so far, steps may be of many elements each
     for more in (1, few) if any(call.target == "prim::Scan" for call in loops.calls) else (1, few, *_FAR):
-        larger = {name: size + (more if more in _FAR else 1) for name, size in first.items()}
+        far = {name for size in required for name in size.symbols} if more in _FAR else set()
+        larger = {name: size + (more if name in far else 1) for name, size in first.items()}
         others = _sizes_of(required, larger, [value + more for value in _values(required, first)])
         if others is None:
             return None
