@@ -421,6 +421,8 @@ def _same(node: ps.NodeProto, one: int, other: int) -> bool:
 
 def declared(value: Value, choices: Choices, of_input: bool = False) -> ps.ValueInfoProto:
     """What the file says of a value: numbers, n, or nothing where the size is neither; now and then less."""
+    if len({array.ndim for array in value.arrays}) > 1:  # a Squeeze of what has one element at some sizes
+        return ps.helper.make_tensor_value_info(value.name, CODES[value.arrays[0].dtype], None)
     sizes: list[int | str | None] = []
     for row in zip(*(array.shape for array in value.arrays), strict=True):
         size: int | str | None = row[0] if len(set(row)) == 1 else "n" if row == SIZES else None
