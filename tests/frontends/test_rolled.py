@@ -198,10 +198,7 @@ class Row:
 
 ROWS = [
     *map(Row, (Backward, FromTheSecond, Sliced, Written, WrittenLater, Cell, Pieces, Selective)),
-    *(
-        Row(model, loops=False)
-        for model in (Growing, EverySecond, OtherStep, OtherLater, Squares, Middle, NotToTheEnd)
-    ),
+    *(Row(model, loops=False) for model in (Growing, EverySecond, OtherStep, OtherLater, Squares, Middle, NotToTheEnd)),
 ]
 
 

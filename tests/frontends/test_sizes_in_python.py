@@ -427,3 +427,36 @@ def test_a_comparison_is_noted_where_its_answer_may_change(function: Any, noted:
         warnings.simplefilter("ignore")
         program = purexport.export(function, (X,), dynamic_axes={"x": {0: "n"}}, input_names=["x"], capture="trace")
     assert any("the file goes the way" in text for text in program.report.warnings) is noted
+
+
+def scaled_but_for_one(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] != 1 else x * 3
+
+
+def expanded_but_for_one(x: Tensor) -> Tensor:
+    """As transformers expands positions where there are several rows: for one the other way gives the same."""
+    return x + x[:1].expand(x.shape[0], -1) if x.shape[0] != 1 else x + x
+
+
+def thrown_but_for_one(x: Tensor) -> Tensor:
+    return torch.dropout(x, 0.5, True) if x.shape[0] != 1 else x
+
+
+@pytest.mark.parametrize(
+    ("function", "dynamic"), [(scaled_but_for_one, False), (expanded_but_for_one, True), (thrown_but_for_one, False)]
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_example_of_one_row_that_goes_another_way(function: Callable[[Tensor], Tensor], dynamic: bool) -> None:
+    program = purexport.export(function, (X[:1],), dynamic_axes={"x": {0: "n"}}, input_names=["x"], capture="trace")
+    assert any("the model fixes it at 1" in text for text in program.report.warnings) is not dynamic
+    for x in (X, X[:1]) if dynamic else (X[:1],):
+        assert_near(run_ort(program.model_proto.SerializeToString(), [x.numpy()])[0], function(x), CHAIN)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_example_of_one_row_without_values() -> None:
+    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "n"}}, "capture": "trace", "input_names": ["x"]}
+    weights = {"weight": torch.ones(4)}
+    program = purexport.export(Hollow(scaled_but_for_one), (X[:1],), weights=weights, **options)
+    assert program.report.dynamic == {"x": {0: "n"}}
+    assert any("for 1 the model goes another way" in text for text in program.report.warnings)

@@ -12,6 +12,7 @@ from weakref import ref
 
 import torch
 
+from proto_schema.sizes import Size
 from purexport.frontends.dispatch.arguments import leaves, tensors_in
 from purexport.frontends.dispatch.numbers import SYMBOLIC
 from purexport.frontends.dispatch.operators import Operator
@@ -145,3 +146,58 @@ class Elements:
                 tensor.detach().clone() if not tensor.is_leaf or not tensor.requires_grad else tensor.detach()
             )
         return self._copies[id(tensor)]
+
+
+class AnotherExample:
+    """What the recorded calls give for other arguments than those that they were recorded with.
+
+    `arguments` are theirs by name, and `sizes` those of the declared axes.
+    """
+
+    def __init__(self, owner: Any, arguments: Mapping[str, torch.Tensor], sizes: Mapping[str, int]) -> None:
+        self.owner = owner
+        self.arguments = {id(item.value): arguments.get(item.name) for item in owner.graph.inputs}
+        self.sizes = {**owner.sizes, **sizes}
+        self.unknown = owner.sizes.keys() - owner.declared
+        self._reals: dict[int, Any] = {}
+
+    def results(self, wanted: Sequence[Any]) -> list[Any] | None:
+        """The results; None where a number in a call does not follow from the sizes, or where chance decides."""
+        with below(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            for entry in self.owner.log:
+                args, kwargs = self._real(entry.args), {name: self._real(item) for name, item in entry.kwargs.items()}
+                if any(item is _UNKNOWN for item in leaves(args, kwargs)):
+                    return None
+                chance = torch.get_rng_state() if entry.operator.random else None
+                found = entry.operator.kernel(*args, **kwargs)
+                if chance is not None and not torch.equal(chance, torch.get_rng_state()):
+                    return None
+                for item, real in zip(entry.results, leaves([found], {}), strict=False):
+                    tensor = item() if item is not None else None
+                    if tensor is not None:
+                        self._reals[id(tensor)] = real
+            return [self._real(item) for item in wanted]
+
+    def _real(self, item: Any) -> Any:
+        if type(item) in (list, tuple):
+            return [*map(self._real, item)]
+        if isinstance(item, torch.Tensor):
+            if id(item) not in self._reals:
+                self._reals[id(item)] = self._given(item)
+            return self._reals[id(item)]
+        if not isinstance(item, SYMBOLIC) or item.node.fixed:
+            return item.node.example if isinstance(item, SYMBOLIC) else item
+        size = item.node.size
+        return _UNKNOWN if not isinstance(size, Size) or size.symbols & self.unknown else size.at(self.sizes)
+
+    def _given(self, tensor: torch.Tensor) -> Any:
+        """A tensor that no call gives: an argument, or one of the model, of which calls get a copy."""
+        if type(tensor) is Recorded:
+            found = self.arguments.get(id(tensor.value))
+            return _UNKNOWN if found is None else found.clone()
+        if tensor.is_meta or id(tensor) in self.owner.valueless:
+            return _UNKNOWN
+        return tensor.detach() if isinstance(tensor, torch.nn.Parameter) else tensor.detach().clone()
+
+
+_UNKNOWN = object()

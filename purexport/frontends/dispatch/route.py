@@ -48,6 +48,7 @@ from purexport.frontends.dispatch.argument_numbers import (
     with_numbers,
 )
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
+from purexport.frontends.dispatch.data import AnotherExample
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
 from purexport.frontends.dispatch.literals import literal
 from purexport.frontends.dispatch.loops import are_same, in_loops
@@ -176,6 +177,18 @@ class _Runs:
         for label in (label for label in self.sizes if more and label not in self.small and label not in self.sums):
             yield self.resized({**self.sizes, label: self.sizes[label] + more})
 
+    def gives_results_of_torch(self, found: _Captured) -> bool:
+        """Whether the calls that were recorded give for the user's example what the model gives."""
+        flat = flatten(self.request)
+        arguments = dict(zip(flat.names, flat.tensors, strict=True))
+        wanted = _run_by_torch(self.request)
+        results = AnotherExample(found.recorder, arguments, self.small).results(found.results)
+        if isinstance(wanted, Exception) or results is None or len(results) != len(wanted):
+            return False
+        return all(
+            isinstance(one, torch.Tensor) and is_same(one, other) for one, other in zip(results, wanted, strict=True)
+        )
+
     def captured(
         self,
         stays_open: bool = False,
@@ -270,27 +283,26 @@ class _Runs:
                     "use capture='export'",
                     code="trace-cannot-record",
                 ) from error
-            without = error if self.request.valueless else _error_of_torch(self.request)
+            without = error if self.request.valueless else _run_by_torch(self.request)
             said, code = "the model does not run on these args", "model-does-not-run"
-            if without is None:
+            if not isinstance(without, Exception):
                 said, code = "the capture does not take the model, which runs without it", "trace-cannot-record"
-            cause = without or error
+            cause = without if isinstance(without, Exception) else error
             text = str(cause).partition("\nException raised from ")[0]  # a list of addresses in torch's libraries
             raise ExportError(f"{said}: {type(cause).__name__}: {text}", code=code_of(cause, code)) from error
 
 
-def _error_of_torch(request: Request) -> Exception | None:
-    """The error of the model when it runs on its arguments without being captured; None where it runs."""
+def _run_by_torch(request: Request) -> list[Any] | Exception:
+    """The results of the model when it runs on its arguments without being captured, or its error."""
     flat = flatten(request)
     given = [request.numbers.get(place, tensor.detach().clone()) for place, tensor in enumerate(flat.tensors)]
     args, kwargs = flat.rebuild(given)
     with attributes_kept(request.model), torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            request.model(*args, **kwargs)
+            return [leaf for _, leaf in results_in(request.model(*args, **kwargs))]
         except Exception as error:  # whatever the model raises
             return error
-    return None
 
 
 def _first_of(runs: _Runs) -> tuple[_Runs, _Captured]:
@@ -356,7 +368,8 @@ def _operators(graph: AtenGraph) -> list[str]:
 def _of_least_sizes(runs: _Runs, first: _Captured) -> list[str]:
     """Remarks for axes whose least size makes the model go another way.
 
-    Raises StaticAxesError where the axis has that size in the example.
+    Where the axis has that size in the example, and the model has values, both ways are compared for it.  Raises
+    StaticAxesError where they give other results.
     """
     remarks = []
     said: set[str] = set()
@@ -367,7 +380,9 @@ def _of_least_sizes(runs: _Runs, first: _Captured) -> list[str]:
             other = runs.captured(as_small=(name, size))
             if are_same(_pruned(first.graph), _pruned(other.graph)):
                 continue
-        if runs.small.get(name) == size:
+        if runs.small.get(name) == size and not runs.request.valueless:
+            if runs.gives_results_of_torch(first):
+                continue
             raise StaticAxesError({name}, paths[0].line)
         remarks.append(of_least_size(name, size, paths))
         said.update(map(str, paths))
