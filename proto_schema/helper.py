@@ -33,6 +33,7 @@ from proto_schema.onnx import (
 )
 from proto_schema.operators import ir_version_for, newest_opset
 from proto_schema.tensors.attributes import (
+    attributes_text,
     get_attribute_value,
     get_node_attr_value,
     make_attribute,
@@ -58,6 +59,7 @@ from proto_schema.text import (
     printable_value_info,
 )
 from proto_schema.wire.fields import MESSAGE, Message, present
+from proto_schema.wire.texts import short_texts
 
 __all__ = [
     "find_min_ir_version_for",
@@ -129,19 +131,17 @@ def make_node(
     """A node; `kwargs` are its attributes, sorted by name, as `make_attribute` takes them; a None is left out."""
     attributes: Any = None
     if kwargs:
-        items = kwargs.items() if len(kwargs) == 1 else sorted(kwargs.items())
-        attributes = [make_attribute(key, value) for key, value in items if value is not None]
-    return NodeProto(
-        op_type=op_type,
-        # the constructor copies lists itself
-        input=inputs if isinstance(inputs, list) else list(inputs),
-        output=outputs if isinstance(outputs, list) else list(outputs),
-        name=name or None,
-        doc_string=doc_string or None,
-        domain=domain,
-        overload=overload,
-        attribute=attributes,
+        items = list(kwargs.items()) if len(kwargs) == 1 else sorted(kwargs.items())
+        attributes = attributes_text(items)
+        if attributes is None:
+            attributes = [make_attribute(key, value) for key, value in items if value is not None]
+    made: Any = NodeProto(
+        op_type=op_type, name=name or None, doc_string=doc_string or None, domain=domain, overload=overload
     )
+    made._input = short_texts(NodeProto, "input")(inputs if isinstance(inputs, list) else list(inputs))
+    made._output = short_texts(NodeProto, "output")(outputs if isinstance(outputs, list) else list(outputs))
+    made._attribute, made._siblings = attributes, None
+    return made  # type: ignore[no-any-return]
 
 
 def make_graph(

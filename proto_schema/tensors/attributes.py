@@ -13,11 +13,14 @@ from numbers import Integral, Real
 from operator import index
 from typing import Any
 
+from proto_schema.errors import EncodeError
 from proto_schema.onnx import AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 from proto_schema.wire.records import dataclass
+from proto_schema.wire.texts import framed
 
 __all__ = [
     "FIELD_OF_TYPE",
+    "attributes_text",
     "get_attribute_value",
     "get_node_attr_value",
     "make_attribute",
@@ -72,6 +75,9 @@ FIELD_OF_TYPE: dict[int, str] = {
 }
 """AttributeType code -> the field that holds the value."""
 
+_SHORT, _LONGEST = 16, 256  # values of a list, characters of a text
+_REPEATED = ({int}, {str})  # the types of the values of a list
+
 _ABSENT: dict[str, Callable[[], Any]] = {  # what protobuf reads where the field is absent
     "i": int,
     "f": float,
@@ -100,6 +106,37 @@ def make_attribute(key: str, value: Any, doc_string: str | None = None, attr_typ
     items = list(value)
     row = _list_row(key, items, attr_type)
     return _made(key, doc_string, row.many, row.fields, [row.convert_item(item) for item in items])
+
+
+def attributes_text(attributes: list[tuple[str, Any]]) -> str | None:
+    """The attributes of a node as text, as its slot has them until somebody asks; None where some must be objects.
+
+    Those of text are numbers, short texts and short lists of these, which repeat from node to node.
+    """
+    text = ""
+    for key, value in attributes:
+        kind = value.__class__
+        if kind is float:  # a zero has a sign, which equal floats do not tell; a NaN is an object of its own
+            known = value and value - value == 0.0
+        elif kind is list or kind is tuple:
+            known = 0 < len(value) <= _SHORT and set(map(type, value)) in _REPEATED
+            value = tuple(value) if known else value
+        else:
+            known = kind is int or (kind is str and len(value) <= _LONGEST)
+        made = _attribute_text(key, value) if known else None
+        if made is None:
+            return None
+        text += made
+    return text
+
+
+@lru_cache(maxsize=4096, typed=True)  # 1 and 1.0 are equal
+def _attribute_text(key: str, value: Any) -> str | None:
+    """An attribute of a node as text; None where it is long, or where the encoder would refuse it."""
+    try:
+        return framed(NodeProto, "attribute", make_attribute(key, value))
+    except EncodeError:
+        return None
 
 
 def _made(key: str, doc_string: str | None, code: int, field: str, value: Any) -> AttributeProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable
@@ -397,6 +398,82 @@ def _public(module: ModuleType) -> set[str]:
 
 def test_every_function_of_the_official_helper_is_here() -> None:
     assert _public(onnx.helper) - set(helper.__all__) == set()
+
+
+# attributes of one node after another: equal values of other types, signs of zeros, what is at the edge of a limit
+VALUES: list[Any] = [
+    *(1, True, 1.0, np.int64(1), np.float32(1), "1", b"1", [1], (1,), [True], [1.0], ["1"], [b"1"], [1, 2.5]),
+    *(0, False, 0.0, -0.0, [0.0], [-0.0], -1, 2**63 - 1, -(2**63), 0.1, 1e300, float("inf"), 127, 128, 300),
+    *("", "\u00e9", "n" * 127, "n" * 256, "n" * 257, list(range(16)), list(range(17)), ["ab", ""], ["x" * 500] * 16),
+]
+NAMES: list[list[Any]] = [[], [""], ["a", "b"], ["n" * 127], ["n" * 128, "a"], ["\u00e9"], ["a", "\x7f"], ["a"] * 300]
+
+
+def _twins() -> list[tuple[ps.NodeProto, ps.NodeProto]]:
+    """For each value and each list of names: a node of make_node, and one that was made of lists of objects."""
+    some = [(["x"], [], value) for value in VALUES] + [(names, names[:1], 5) for names in NAMES]
+    return [
+        (
+            helper.make_node("A", inputs, outputs, k=value, b=1),
+            ps.NodeProto(
+                op_type="A",
+                input=inputs,
+                output=outputs,
+                attribute=[helper.make_attribute("b", 1), helper.make_attribute("k", value)],
+            ),
+        )
+        for inputs, outputs, value in [*some, *reversed(some)]
+    ]
+
+
+def test_a_node_that_is_made_as_text_is_the_same() -> None:
+    assert sum(type(node._input) is type(node._attribute) is str for node, _ in _twins()) == 2 * 27
+    for node, whole in _twins():
+        assert node.SerializeToString() == whole.SerializeToString()
+        assert node.ByteSize() == whole.ByteSize()
+        copied = copy.deepcopy(node)
+        assert repr(node.attribute[1]) == repr(whole.attribute[1])
+        assert node.attribute[1] is node.attribute[1]
+        assert (node.input, node.output) == (whole.input, whole.output)
+        assert node == whole == copied
+        assert node.SerializeToString() == whole.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "place"),
+    [
+        (["x", None], {}, "input[1]"),
+        (["x", "\ud800"], {}, "input[1]"),
+        (["x"], {"a": 1, "k": 2**63}, "attribute[1].i"),
+        (["x"], {"a": 1, "k": [1, -(2**63) - 1]}, "attribute[1].ints"),
+        (["x"], {"a\ud800": 1}, "attribute[0].name"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_when_it_is_written(inputs: Any, attributes: Any, place: str) -> None:
+    node = helper.make_node("A", inputs, [], **attributes)
+    with pytest.raises(ps.EncodeError, match=re.escape(place)):
+        ps.GraphProto(node=[node]).SerializeToString()
+    with pytest.raises(ps.EncodeError, match=re.escape(place)):
+        node.SerializeToString()
+
+
+def test_an_input_is_the_object_that_was_given_where_it_is_no_str() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    name = Name("x")
+    assert helper.make_node("A", [name], []).input[0] is name
+
+
+def test_two_nodes_of_one_list_share_nothing() -> None:
+    names, axes = ["x"], [1, 2]
+    one, other = (helper.make_node("A", names, names, axes=axes) for _ in range(2))
+    names.append("y")
+    axes.append(3)
+    one.input.append("z")
+    one.attribute[0].ints.append(4)
+    assert (one.input, one.output, other.input) == (["x", "z"], ["x"], ["x"])
+    assert (one.attribute[0].ints, other.attribute[0].ints) == ([1, 2, 4], [1, 2])
 
 
 def test_nothing_is_copied() -> None:
