@@ -120,10 +120,9 @@ def attributes_text(attributes: list[tuple[str, Any]]) -> str | None:
             known = value and value - value == 0.0
         elif kind is list or kind is tuple:
             known = 0 < len(value) <= _SHORT and set(map(type, value)) in _REPEATED
-            value = tuple(value) if known else value
         else:
             known = kind is int or (kind is str and len(value) <= _LONGEST)
-        made = _attribute_text(key, value) if known else None
+        made = _attribute_text(key, tuple(value) if kind is list else value) if known else None
         if made is None:
             return None
         text += made
