@@ -35,6 +35,7 @@ from proto_schema.onnx import (
 )
 from proto_schema.operators import newest_opset
 from proto_schema.wire import MAX_LENGTH
+from proto_schema.wire.collection import paused_collection
 
 __all__ = [
     "DEFAULT_CONTEXT",
@@ -166,6 +167,7 @@ def _expect(message: object, kind: type) -> None:
 
 def _reported(rule: Callable[..., None], *arguments: Any) -> None:
     try:
-        rule(*arguments)
+        with paused_collection():
+            rule(*arguments)
     except Problem as problem:
         raise problem.as_error() from problem.__cause__

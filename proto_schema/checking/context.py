@@ -9,7 +9,7 @@ from typing import Protocol
 from proto_schema.checking.place import Problem
 from proto_schema.graphs.calls import FunctionId, domain_of
 from proto_schema.onnx import FunctionProto, OperatorSetIdProto
-from proto_schema.operators import OpSchema
+from proto_schema.operators import OpSchema, schema
 
 
 def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:
@@ -49,6 +49,17 @@ class Context:
     skip_opset_compatibility_check: bool = False
     registry: SchemaSource | None = None
     known_attributes: dict[int, frozenset[str | None]] = field(default_factory=dict)
+    known_schemas: dict[tuple[str, str, int], OpSchema | None] = field(default_factory=dict)
+
+    def schema_of(self, op_type: str, domain: str) -> OpSchema | None:
+        """The schema in force at the imported opset of the domain, looked up once for all nodes."""
+        key = op_type, domain, self.opsets[domain]
+        if key not in self.known_schemas:
+            found = schema(op_type, key[2], domain)
+            if found is None and self.registry is not None:
+                found = self.registry.find(op_type, key[2], domain)
+            self.known_schemas[key] = found
+        return self.known_schemas[key]
 
     def attributes_of(self, function: FunctionProto) -> frozenset[str | None]:
         """The names of a function's attributes, put together once for all its calls."""

@@ -27,10 +27,13 @@ from proto_schema.onnx import (
 )
 from proto_schema.operators import schema
 from proto_schema.tensors.attributes import FIELD_OF_TYPE
+from proto_schema.wire.fields import listed
 
 _CODES = TensorProto.DataType._value2member_map_
 _Type = AttributeProto.AttributeType
-_value_fields = attrgetter(*FIELD_OF_TYPE.values())
+_VALUES = {code: field for code, name in FIELD_OF_TYPE.items() for field in AttributeProto.FIELDS if field.name == name}
+_SINGLE = frozenset(code for code, field in _VALUES.items() if not field.repeated)
+_value_slots = attrgetter(*(field.slot for field in _VALUES.values()))  # which are None where nothing is
 
 
 # -- value infos -------------------------------------------------------------------------------------------------------
@@ -137,7 +140,7 @@ def _claim(tensor: TensorProto, seen: set[str]) -> None:
 def check_nodes(nodes: list[NodeProto], context: Context, scope: NameScope) -> None:
     """Each node after those that make its inputs, each name made once; adds the names to `scope`."""
     for place, node in enumerate(nodes):
-        with inside("node", place):
+        try:
             for index, name in enumerate(node.input):
                 if name and not scope.sees(name):
                     raise Problem(_undefined(name, nodes, place), "input", index)
@@ -147,6 +150,9 @@ def check_nodes(nodes: list[NodeProto], context: Context, scope: NameScope) -> N
                     raise Problem(f"{name!r} is defined already; a value is assigned only once", "output", index)
                 if name:
                     scope.names.add(name)
+        except Problem as problem:
+            problem.within("node", place)
+            raise
 
 
 def _undefined(name: str, nodes: list[NodeProto], place: int) -> str:
@@ -173,8 +179,11 @@ def check_attribute(attribute: AttributeProto, context: Context, scope: NameScop
 
 
 def _check_value_field(attribute: AttributeProto) -> None:
-    values = zip(FIELD_OF_TYPE, _value_fields(attribute), strict=True)
-    used = [code for code, value in values if value is not None and value != []]
+    used = [
+        code
+        for code, value in zip(_VALUES, _value_slots(attribute), strict=True)
+        if (value is not None if code in _SINGLE else value)
+    ]
     for code in used:
         if attribute.type is not None and attribute.type != code:
             field = FIELD_OF_TYPE[code]
@@ -194,19 +203,20 @@ def _check_inner(attribute: AttributeProto, context: Context, scope: NameScope) 
     if attribute.sparse_tensor is not None:
         with inside("sparse_tensor"):
             check_sparse_tensor(attribute.sparse_tensor)
-    for place, tensor in enumerate(attribute.tensors):
+    for place, tensor in enumerate(listed(attribute, "tensors")):
         with inside("tensors", place):
             check_tensor(tensor)
-    for place, sparse in enumerate(attribute.sparse_tensors):
+    for place, sparse in enumerate(listed(attribute, "sparse_tensors")):
         with inside("sparse_tensors", place):
             check_sparse_tensor(sparse)
-    if attribute.g is None and not attribute.graphs:
+    graphs = listed(attribute, "graphs")
+    if attribute.g is None and not graphs:
         return
     inner = replace(context, main_graph=False)
     if attribute.g is not None:
         with inside("g"):
             check_graph(attribute.g, inner, scope)
-    for place, graph in enumerate(attribute.graphs):
+    for place, graph in enumerate(graphs):
         with inside("graphs", place):
             check_graph(graph, inner, scope)
 
@@ -223,12 +233,15 @@ def check_node(node: NodeProto, context: Context, scope: NameScope) -> None:
     if domain not in context.opsets:
         raise Problem(f"no opset of the domain {domain!r} is imported; add one to opset_import", "domain")
     seen: set[str | None] = set()
-    for place, attribute in enumerate(node.attribute):
-        with inside("attribute", attribute.name or place):
+    for place, attribute in enumerate(listed(node, "attribute")):
+        try:
             if attribute.name in seen:
                 raise Problem("appears more than once")
             seen.add(attribute.name)
             check_attribute(attribute, context, scope)
+        except Problem as problem:
+            problem.within("attribute", attribute.name or place)
+            raise
     if not (domain == "" and node.op_type in EXPERIMENTAL):
         check_definition(node, domain, context)
 

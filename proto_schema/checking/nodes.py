@@ -15,6 +15,7 @@ from proto_schema.graphs.calls import callee
 from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
 from proto_schema.operators import Formal, OpSchema
 from proto_schema.tensors.attributes import FIELD_OF_TYPE
+from proto_schema.wire.fields import listed
 
 # Domains in which every operator must be known. The preview domains are open.
 CLOSED_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training")
@@ -54,16 +55,13 @@ _SINGLE_MESSAGES = (_Type.TENSOR, _Type.SPARSE_TENSOR, _Type.GRAPH, _Type.TYPE_P
 
 def check_definition(node: NodeProto, domain: str, context: Context) -> None:
     """What the operator's schema says, or the function that the node calls."""
-    opset = context.opsets[domain]
-    schema = operators.schema(node.op_type or "", opset, domain)
-    if schema is None and context.registry is not None:
-        schema = context.registry.find(node.op_type or "", opset, domain)
-    function = context.functions.get(callee(node))
-    if schema is None and function is not None and domain not in CLOSED_DOMAINS:
-        _check_call(node, function, context.attributes_of(function))
-    elif schema is None:
-        if domain in CLOSED_DOMAINS or context.check_custom_domain:
-            raise Problem(_unknown_operator(node.op_type or "", opset, domain), "op_type")
+    schema = context.schema_of(node.op_type or "", domain)
+    if schema is None:
+        function = context.functions.get(callee(node))
+        if function is not None and domain not in CLOSED_DOMAINS:
+            _check_call(node, function, context.attributes_of(function))
+        elif domain in CLOSED_DOMAINS or context.check_custom_domain:
+            raise Problem(_unknown_operator(node.op_type or "", context.opsets[domain], domain), "op_type")
     elif schema.deprecated:
         raise Problem(f"{node.op_type} is deprecated since opset {schema.since_version}", "op_type")
     else:
@@ -80,25 +78,32 @@ def _unknown_operator(op_type: str, opset: int, domain: str) -> str:
 
 
 def _check_schema(node: NodeProto, schema: OpSchema) -> None:
-    what = f"{title(node)} (as of opset {schema.since_version})"
-    _check_count(what, "inputs", len(node.input), schema.min_input, schema.max_input)
-    _check_count(what, "outputs", len(node.output), schema.min_output, schema.max_output)
+    inputs, outputs = node.input, node.output
+    if not schema.min_input <= len(inputs) <= schema.max_input:
+        raise _wrong_count(node, schema, "input", len(inputs), schema.min_input, schema.max_input)
+    if not schema.min_output <= len(outputs) <= schema.max_output:
+        raise _wrong_count(node, schema, "output", len(outputs), schema.min_output, schema.max_output)
     allowed = OUTPUT_COUNTS.get((schema.name, schema.since_version)) if schema.domain == "" else None
-    if allowed and len(node.output) not in allowed:
-        raise Problem(f"{what} has {len(node.output)} outputs; it takes {' or '.join(map(str, allowed))}", "output")
-    _check_given("input", node.input, schema.inputs)
-    _check_given("output", node.output, schema.outputs)
+    if allowed and len(outputs) not in allowed:
+        takes = " or ".join(map(str, allowed))
+        raise Problem(f"{_version(node, schema)} has {len(outputs)} outputs; it takes {takes}", "output")
+    _check_given("input", inputs, schema.inputs)
+    _check_given("output", outputs, schema.outputs)
     _check_attributes(node, schema)
 
 
-def _check_count(what: str, side: str, count: int, low: int, high: int) -> None:
-    if low <= count <= high:
-        return
+def _version(node: NodeProto, schema: OpSchema) -> str:
+    return f"{title(node)} (as of opset {schema.since_version})"
+
+
+def _wrong_count(node: NodeProto, schema: OpSchema, side: str, count: int, low: int, high: int) -> Problem:
     takes = f"{low}" if low == high else f"{low} or more" if high == operators.UNBOUNDED else f"{low} to {high}"
-    raise Problem(f"{what} has {count} {side}; it takes {takes}", side.removesuffix("s"))
+    return Problem(f"{_version(node, schema)} has {count} {side}s; it takes {takes}", side)
 
 
 def _check_given(side: str, names: list[str], formals: tuple[Formal, ...]) -> None:
+    if all(names):
+        return
     for place, (name, formal) in enumerate(zip(names, formals, strict=False)):
         if formal.option == "variadic":
             return
@@ -107,7 +112,8 @@ def _check_given(side: str, names: list[str], formals: tuple[Formal, ...]) -> No
 
 
 def _check_attributes(node: NodeProto, schema: OpSchema) -> None:
-    for attribute in node.attribute:
+    attributes = listed(node, "attribute")
+    for attribute in attributes:
         name = attribute.name or ""
         declared = schema.attributes.get(name)
         if declared is None:
@@ -121,7 +127,7 @@ def _check_attributes(node: NodeProto, schema: OpSchema) -> None:
                 raise Problem(f"is of type {found}; {schema.name} takes {expected}", "type")
             if attribute.type in _SINGLE_MESSAGES and not attribute.ref_attr_name:
                 require(attribute, FIELD_OF_TYPE[declared.type])
-    given = {attribute.name for attribute in node.attribute}
+    given = {attribute.name for attribute in attributes}
     for name, declared in schema.attributes.items():
         if declared.required and name not in given:
             raise Problem(f"is required by {schema.name}, but absent", "attribute", name)

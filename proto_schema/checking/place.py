@@ -16,6 +16,11 @@ class Problem(Exception):  # noqa: N818 - never leaves the package
         self.reason = reason
         self.steps = [_step(step, key)] if step else []
 
+    def within(self, name: str, key: int | str | None = None) -> Problem:
+        """The same problem, one step further out."""
+        self.steps.append(_step(name, key))
+        return self
+
     def as_error(self) -> CheckError:
         """The public error: `graph.node[3].attribute["pads"]: reason`."""
         path = ".".join(reversed(self.steps))
@@ -36,7 +41,7 @@ class inside:  # noqa: N801 - reads as a statement
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, Problem):
-            error.steps.append(_step(self.name, self.key))
+            error.within(self.name, self.key)
 
 
 def _step(name: str, key: object) -> str:

@@ -418,6 +418,11 @@ def slot_value(message: Message, field: Field) -> Any:
     return getattr(message, field.name) if field.repeated and value.__class__ is str else value
 
 
+def listed(message: Message, name: str) -> Any:
+    """The list of a repeated field for who only reads it: where there are no values, no list is made."""
+    return getattr(message, name) if getattr(message, f"_{name}") else ()
+
+
 def numbers(message: Message, name: str) -> Any:
     """The numbers of a repeated field for numpy: an array where no list was made of them yet, otherwise that list."""
     value = getattr(message, f"_{name}")

@@ -40,6 +40,7 @@ def list_property(field: Field) -> property:
     """What reads and assigns a repeated field."""
     slot, name = field.slot, field.name
     readers: list[Any] = []
+    classes: list[Any] = []  # of the field's lists; a message class has no subclasses
 
     def of_text(self: Any, text: str) -> list[Any]:
         if not readers:
@@ -80,7 +81,9 @@ def list_property(field: Field) -> property:
                 else:  # decoders make plain lists, as most are never looked at
                     found = of_text(self, found) if found.__class__ is str else found or ()
                     if not isinstance(found, MessageList):
-                        found = list_type(self.__class__, name)(found)
+                        if not classes:
+                            classes.append(list_type(self.__class__, name))
+                        found = classes[0](found)
                 object.__setattr__(self, slot, found)
         return found  # type: ignore[no-any-return]
 
