@@ -18,32 +18,46 @@ from proto_schema.graphs.dims import known_size
 from proto_schema.graphs.names import as_text
 from proto_schema.tensors.dtypes import DTYPES, element_count
 from proto_schema.units import counted
+from proto_schema.wire.fields import listed
 
 _LONGEST_VALUE = 60
+
+
+def interface(model: ps.ModelProto) -> dict[str, Any]:
+    """Versions, inputs and outputs of a model: what there is to say without a look at its nodes."""
+    graph = model.graph or ps.GraphProto()
+    initialized = {tensor.name for tensor in graph.initializer}
+    return {
+        "ir_version": model.ir_version,
+        "opset_import": {as_text(entry.domain) or "ai.onnx": entry.version for entry in model.opset_import},
+        "inputs": [_value(value) for value in graph.input if value.name not in initialized],
+        "outputs": [_value(value) for value in graph.output],
+    }
 
 
 def describe(model: ps.ModelProto) -> dict[str, Any]:
     """Inputs, outputs, opsets, weights, operator counts and nodes of a model."""
     graph = model.graph or ps.GraphProto()
     weights = list(graph.initializer)
-    initialized = {tensor.name for tensor in weights}
+    known = interface(model)
     types: dict[str | bytes | None, str] = {
         value.name: type_text(value.type) for value in (*graph.value_info, *graph.output)
     }
+    nodes = [_node(node, types) for node in graph.node]
     return {
-        "ir_version": model.ir_version,
-        "opset_import": {as_text(entry.domain) or "ai.onnx": entry.version for entry in model.opset_import},
+        "ir_version": known["ir_version"],
+        "opset_import": known["opset_import"],
         "producer": " ".join(filter(None, map(as_text, [model.producer_name, model.producer_version]))),
         "graph": as_text(graph.name),
-        "inputs": [_value(value) for value in graph.input if value.name not in initialized],
-        "outputs": [_value(value) for value in graph.output],
+        "inputs": known["inputs"],
+        "outputs": known["outputs"],
         "weights": {
             "tensors": len(weights),
             "values": sum(_elements(tensor) for tensor in weights),
             "external": sum(1 for tensor in weights if tensor.external_data),
         },
-        "operators": dict(Counter(as_text(node.op_type) for node in graph.node).most_common()),
-        "nodes": [_node(node, types) for node in graph.node],
+        "operators": dict(Counter(node["op_type"] for node in nodes).most_common()),
+        "nodes": nodes,
         "functions": [as_text(function.name) for function in model.functions],
         "metadata": {as_text(entry.key): as_text(entry.value) for entry in model.metadata_props},
     }
@@ -94,14 +108,15 @@ def _value(value: ps.ValueInfoProto) -> dict[str, str]:
 
 
 def _node(node: ps.NodeProto, types: Mapping[str | bytes | None, str]) -> dict[str, Any]:
+    outputs = listed(node, "output")
     return {
         "name": as_text(node.name),
         "op_type": as_text(node.op_type),
         "domain": as_text(node.domain),
-        "inputs": list(map(as_text, node.input)),
-        "outputs": list(map(as_text, node.output)),
-        "types": [types.get(name, "?") for name in node.output],
-        "attributes": [attribute_text(attribute) for attribute in node.attribute],
+        "inputs": list(map(as_text, listed(node, "input"))),
+        "outputs": list(map(as_text, outputs)),
+        "types": [types.get(name, "?") for name in outputs],
+        "attributes": [attribute_text(attribute) for attribute in listed(node, "attribute")],
     }
 
 

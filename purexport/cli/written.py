@@ -8,7 +8,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.units import counted, size_text
-from purexport.cli.describe import describe, file_sizes
+from purexport.cli.describe import file_sizes, interface
 
 
 class Stopwatch:
@@ -29,11 +29,11 @@ def written_facts(path: str | Path, route: str, seconds: float) -> dict[str, Any
 
 def facts_of(model: ps.ModelProto, name: str, sizes: dict[str, int], route: str, seconds: float) -> dict[str, Any]:
     """The same for a model that went to files of these sizes, or to a stream."""
-    facts = describe(model)
+    facts = interface(model)
     return {
         "file": name,
         "files": sizes,
-        "nodes": len(facts["nodes"]),
+        "nodes": len(model.graph.node) if model.graph else 0,
         "opset": facts["opset_import"].get("ai.onnx"),
         "ir_version": facts["ir_version"],
         "capture": route,

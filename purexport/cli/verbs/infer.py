@@ -12,7 +12,7 @@ from typing import Any
 import proto_schema as ps
 from proto_schema.budget import INFERENCE
 from proto_schema.graphs.dims import known_size
-from purexport.cli.describe import describe
+from purexport.cli.describe import interface
 from purexport.cli.specs import add_budget, parse_budget
 from purexport.cli.streams import add_data_files, add_force, data_files, report_stream
 from purexport.cli.terminal import line, titled
@@ -75,13 +75,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(path: str, model: ps.ModelProto, problems: list[str]) -> dict[str, Any]:
-    described = describe(model)
+    known = interface(model)
     return {
         "file": path,
         "fits": not problems,
         "problems": problems,
-        "inputs": described["inputs"],
-        "outputs": described["outputs"],
+        "inputs": known["inputs"],
+        "outputs": known["outputs"],
         "values": _values(model.graph or ps.GraphProto()),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 import proto_schema as ps
 from proto_schema.external.addresses import size_of_file
 from proto_schema.units import counted, size_text
-from purexport.cli.describe import describe
+from purexport.cli.describe import interface
 from purexport.cli.errors import UsageError
 from purexport.cli.specs import parse_names
 from purexport.cli.streams import DataFiles, add_data_files, add_force, data_files, report_stream
@@ -112,13 +112,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _facts(model: ps.ModelProto, target: str, dry_run: bool) -> dict[str, Any]:
-    described = describe(model)
+    known = interface(model)
     return {
         "file": target,
         "dry_run": dry_run,
-        "nodes": len(described["nodes"]),
-        "inputs": described["inputs"],
-        "outputs": described["outputs"],
+        "nodes": len(model.graph.node) if model.graph else 0,
+        "inputs": known["inputs"],
+        "outputs": known["outputs"],
     }
 
 

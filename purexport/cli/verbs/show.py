@@ -10,6 +10,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.units import counted, size_text
+from proto_schema.wire.collection import paused_collection
 from purexport.cli import pretty
 from purexport.cli.describe import describe, file_sizes
 from purexport.cli.terminal import console, paint, safe
@@ -34,6 +35,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Print the file's content.  Raises DecodeError or OSError when it cannot be read."""
+    with paused_collection():  # what is made of a hundred thousand nodes all stays until it is written
+        _show(args)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> None:
     model = ps.load(args.file)
     facts = {"files": file_sizes(args.file, model), **describe(model)}
     if args.no_nodes:
@@ -41,10 +48,9 @@ def run(args: argparse.Namespace) -> int:
     screen = None if args.json or len(facts.get("nodes", ())) > _MOST_ROWS else console()
     if screen is not None:
         pretty.show(screen, facts, _facts(facts))
-        return 0
+        return
     text = json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts))
     sys.stdout.write(text.encode("ascii", "backslashreplace").decode() + "\n")
-    return 0
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
