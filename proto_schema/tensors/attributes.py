@@ -122,20 +122,22 @@ def attributes_text(attributes: list[tuple[str, Any]]) -> str | None:
             known = 0 < len(value) <= _SHORT and set(map(type, value)) in _REPEATED
         else:
             known = kind is int or (kind is str and len(value) <= _LONGEST)
-        made = _attribute_text(key, tuple(value) if kind is list else value) if known else None
-        if made is None:
+        if not known:
             return None
-        text += made
+        try:
+            text += _attribute_text(key, tuple(value) if kind is list else value)
+        except EncodeError:
+            return None
     return text
 
 
 @lru_cache(maxsize=4096, typed=True)  # 1 and 1.0 are equal
-def _attribute_text(key: str, value: Any) -> str | None:
-    """An attribute of a node as text; None where it is long, or where the encoder would refuse it."""
-    try:
-        return framed(NodeProto, "attribute", make_attribute(key, value))
-    except EncodeError:
-        return None
+def _attribute_text(key: str, value: Any) -> str:
+    """An attribute of a node as text. EncodeError for one that is long or cannot be written: it is not remembered."""
+    text = framed(NodeProto, "attribute", make_attribute(key, value))
+    if text is None:
+        raise EncodeError(f"attribute {key!r} is long")
+    return text
 
 
 def _made(key: str, doc_string: str | None, code: int, field: str, value: Any) -> AttributeProto:

@@ -14,7 +14,7 @@ from proto_schema.wire import varint
 from proto_schema.wire.fields import Message, field_of
 from proto_schema.wire.generate import head, heads
 
-LONGEST = 1 << 12  # bytes of a message in a list that is text
+LONGEST = 1 << 10  # bytes of a message in a list that is text
 
 
 @cache

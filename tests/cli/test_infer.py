@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import proto_schema as ps
+from purexport.cli.describe import interface
 from purexport.cli.main import main
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'
@@ -81,3 +82,14 @@ def test_external_data_stays_where_it_is(folder: Path) -> None:
         "out.onnx",
     ]
     ps.checker.check_model("out.onnx", full_check=True)
+
+
+def test_a_report_of_the_interface_reads_no_nodes() -> None:
+    nodes = [ps.helper.make_node("Relu", [f"x{at}"], [f"x{at + 1}"]) for at in range(2000)]
+    ends = [[ps.helper.make_tensor_value_info(name, 1, [1])] for name in ("x0", "x2000")]
+    model = ps.loads(ps.dumps(ps.helper.make_model(ps.helper.make_graph(nodes, "g", *ends))))
+    known = interface(model)
+    assert (known["inputs"], known["outputs"]) == tuple(
+        [{"name": name, "type": "float32[1]"}] for name in ("x0", "x2000")
+    )
+    assert not model.graph._node._made  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ import pytest
 
 import proto_schema as ps
 from proto_schema import helper
+from proto_schema.tensors import attributes
 
 Script = Callable[[Any, Any], Any]
 """(helper module, module with the message classes) -> a message, or a list of values."""
@@ -463,6 +464,13 @@ def test_an_input_is_the_object_that_was_given_where_it_is_no_str() -> None:
 
     name = Name("x")
     assert helper.make_node("A", [name], []).input[0] is name
+
+
+def test_what_is_long_is_not_kept() -> None:
+    before = attributes._attribute_text.cache_info().currsize
+    made = [helper.make_node("A", [], ["y"], k=value) for value in (["x" * 10000], 10**1000, [10**1000], "y" * 10000)]
+    assert all(isinstance(node._attribute, list) for node in made)
+    assert attributes._attribute_text.cache_info().currsize == before
 
 
 def test_two_nodes_of_one_list_share_nothing() -> None:

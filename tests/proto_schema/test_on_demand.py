@@ -410,6 +410,17 @@ def test_what_holds_tensors_is_found_without_a_look() -> None:
     assert model.graph.node == nodes
 
 
+def test_what_only_looks_makes_no_list_of_nothing() -> None:
+    """Empty lists were half of the time of a check of 100,000 nodes."""
+    inputs = [helper.make_tensor_value_info("x", 1, [1])]
+    nodes = [ps.NodeProto(op_type="Relu", input=["x"], output=["y"]), helper.make_node("Elu", ["y"], ["z"], alpha=2.0)]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("z", 1, [1])])
+    ps.checker.check_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    empty: list[Any] = [nodes[0]._attribute, nodes[0]._metadata_props]  # type: ignore[attr-defined]
+    empty += [getattr(nodes[1].attribute[0], f"_{name}") for name in ("ints", "tensors", "graphs", "type_protos")]
+    assert empty == [None] * 6
+
+
 def test_the_input_may_change() -> None:
     """What was loaded from a bytearray stays what it was."""
     data = bytearray(ps.GraphProto(node=made(500)).SerializeToString())
