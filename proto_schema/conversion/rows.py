@@ -31,7 +31,7 @@ Row: TypeAlias = Callable[[VersionedNode, Writer], Result]
 Key: TypeAlias = tuple[str, str, int, bool]
 
 FILES = (
-    "arithmetic", "axes", "control", "generating", "indexing", "matrices", "ml", "moving", "sequences",
+    "arithmetic", "axes", "control", "generating", "indexing", "ml", "moving", "sequences",
     "spectral", "nn.attention", "nn.images", "nn.losses", "nn.normalization", "nn.quantization", "nn.recurrent",
     "nn.windows",
 )  # fmt: skip

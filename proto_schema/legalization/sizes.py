@@ -105,6 +105,13 @@ def full(op: Operators, sizes: Sequence[Any], number: Value) -> Value:
     return op.Expand(number, op.ints(list(sizes)))
 
 
+def like_shape(op: Operators, value: Value) -> Any:
+    """The shape of a value for a Reshape of what has the same first axis."""
+    rest = value.shape[1:] if value.shape else None
+    known = rest is not None and all(isinstance(size, int) and size > 0 for size in rest)
+    return op.ints([0, *rest]) if known else op.shape(value)
+
+
 def nonnegative(op: Operators, positions: Value, size: Any) -> Value:
     """Positions as int64, with negative ones counted from the end."""
     positions = op.cast(positions, INT64)

@@ -26,7 +26,10 @@ from proto_schema.wire.records import dataclass
 Form: TypeAlias = "Callable[..., Any]"
 F = TypeVar("F", bound=Form)
 
-FILES = ("activations", "boxes", "einsum", "elements", "moving", "normalization", "order", "running", "windows")
+FILES = (
+    "activations", "boxes", "caches", "einsum", "elements", "matrices", "moving", "normalization", "order", "running",
+    "windows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

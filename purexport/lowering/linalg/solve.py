@@ -222,7 +222,7 @@ def _pivots(op: Emitter, matrix: T) -> tuple[T, Value, T, Value]:
 @lower_over_fields("aten::det")
 def det(op: Emitter, self: T) -> T:
     """aten::det(Tensor self) -> Tensor"""
-    if isinstance(self, Value) and self.dtype == dtypes.FLOAT and op.has("Det"):
+    if isinstance(self, Value):
         return cast(T, op.Det(self))
     return _det(op, self)[0]
 

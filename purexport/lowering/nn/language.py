@@ -15,7 +15,6 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.attention import each_for_queries, scores_of
 from purexport.lowering.support.common import INT64_MAX, dims_of
 from purexport.lowering.support.positions import int_range
-from purexport.lowering.tensor.scatter import index_copy
 from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
 
 
@@ -168,17 +167,6 @@ def swiglu(op: Emitter, gate: Value, up: Value) -> Value:
 def written(op: Emitter, cache: Value, new: Value, place: Value) -> Value:
     """purexport_llm::written(Tensor cache, Tensor new, Tensor place) -> Tensor
 
-    ONNX TensorScatter (opset 24).  Before it ScatterND, whose shapes are as fixed as those of the cache: the sizes of
-    slices would be those that the place says.
+    ONNX TensorScatter (opset 24), whose older form has sizes as fixed as those of the cache.
     """
-    if op.has("TensorScatter"):
-        return op.TensorScatter(cache, new, op.Expand(place, op.ints([op.dim(cache, 0)])), axis=2)
-    batch, heads, length, _ = dims_of(op, new)
-    slots = op.Add(int_range(op, 0, length), place)
-    if not op.has("ScatterND"):
-        return index_copy(op, cache, 2, slots, new)
-    rows = op.Unsqueeze(int_range(op, 0, batch), [1, 2, 3])
-    groups = op.Unsqueeze(int_range(op, 0, heads), [0, 2, 3])
-    whole = op.ints([batch, heads, length, 1])
-    places = [op.Expand(item, whole) for item in (rows, groups, op.Unsqueeze(slots, [0, 1, 3]))]
-    return op.ScatterND(cache, op.Concat(*places, axis=3), new)
+    return op.TensorScatter(cache, new, op.Expand(place, op.ints([op.dim(cache, 0)])), axis=2)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.normalization import by_channel, deviation, in_groups, scaled, statistics
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -28,39 +29,15 @@ def _wide(op: Emitter, value: Value) -> Value:
     return op.cast(value, dtypes.FLOAT) if value.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) else value
 
 
-def _statistics(op: Emitter, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """Mean, value - mean, and biased variance over `axes`, which stay with size 1."""
-    mean = op.ReduceMean(value, axes=list(axes), keepdims=1)
-    centered = op.Sub(value, mean)
-    return mean, centered, op.ReduceMean(op.Mul(centered, centered), axes=list(axes), keepdims=1)
-
-
-def _deviation(op: Emitter, variance: Value, eps: float) -> Value:
-    return op.Sqrt(op.Add(variance, op.like(eps, variance)))
-
-
 def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) -> Value:
     """(x - mean) / sqrt(var + eps) over `axes`, in the dtype that `_wide` gives."""
-    _, centered, variance = _statistics(op, _wide(op, value), axes)
-    return op.Div(centered, _deviation(op, variance, eps))
+    _, centered, variance = statistics(op, _wide(op, value), axes)
+    return op.Div(centered, deviation(op, variance, eps))
 
 
-def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None, dtype: int | None) -> Value:
-    """value * weight + bias, converted to `dtype`."""
-    if weight is not None:
-        value = op.Mul(value, op.cast(weight, value.dtype))
-    if bias is not None:
-        value = op.Add(value, op.cast(bias, value.dtype))
-    return op.cast(value, dtype)
-
-
-def _by_channel(op: Emitter, value: Value | None, rank: int) -> Value | None:
-    """A vector of channels in a shape that broadcasts against [N, C, ...] of that rank."""
-    return None if value is None else _spread(op, value, rank)
-
-
-def _spread(op: Emitter, value: Value, rank: int) -> Value:
-    return value if rank < 3 else op.Unsqueeze(value, list(range(1, rank - 1)))
+def _stash(value: Value) -> int | None:
+    """The dtype of statistics, where it is another than float32."""
+    return dtypes.DOUBLE if value.dtype == dtypes.DOUBLE else None
 
 
 # Batch statistics ---------------------------------------------------------------------------------------------------
@@ -86,7 +63,7 @@ def batch_norm(
     if not training and running_mean is not None and running_var is not None:
         return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
     result = _standardized(op, input, _all_but_channels(input), eps)
-    return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
+    return scaled(op, result, by_channel(op, weight, input.rank), by_channel(op, bias, input.rank), input.dtype)
 
 
 def _all_but_channels(value: Value) -> list[int]:
@@ -99,9 +76,9 @@ def _with_given_statistics(
     channels = op.dim(value, 1)
     computed = op.cast(value, mean.dtype)  # under autocast the statistics have a wider dtype than the input
     if not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE:  # the attribute epsilon is a float32
-        centered = op.Sub(computed, _spread(op, mean, value.rank))
-        result = op.Div(centered, _deviation(op, _spread(op, var, value.rank), eps))
-        return _scaled(op, result, _by_channel(op, weight, value.rank), _by_channel(op, bias, value.rank), value.dtype)
+        centered = op.Sub(computed, by_channel(op, mean, value.rank))
+        result = op.Div(centered, deviation(op, by_channel(op, var, value.rank), eps))
+        return scaled(op, result, by_channel(op, weight, value.rank), by_channel(op, bias, value.rank), value.dtype)
     scale = _filled(op, 1, channels, mean) if weight is None else op.cast(weight, mean.dtype)
     shift = _filled(op, 0, channels, mean) if bias is None else op.cast(bias, mean.dtype)
     return op.cast(op.BatchNormalization(computed, scale, shift, mean, var, epsilon=eps), value.dtype)
@@ -126,10 +103,10 @@ def batch_norm_operator(
     so nothing reads its outputs for these.
     """
     channels = op.dim(input, 1)
-    has = op.has("BatchNormalization", "training_mode") and input.dtype != dtypes.DOUBLE  # whose eps is a float32
     # a runtime may write over what the operator reads, and an input of the model is read again for its new value
-    has &= not any(value in op.builder.inputs for value in (running_mean, running_var))
-    if not training or not has or not isinstance(channels, int) or not isinstance(momentum, (int, float)):
+    is_read = any(value in op.builder.inputs for value in (running_mean, running_var))
+    known = isinstance(channels, int) and isinstance(momentum, (int, float))
+    if not training or is_read or not known or input.dtype == dtypes.DOUBLE:  # whose eps is a float32
         return batch_norm(op, input, weight, bias, running_mean, running_var, training, momentum, eps)
     like = running_mean if running_mean is not None else weight if weight is not None else input
     scale = _filled(op, 1, channels, like) if weight is None else op.cast(weight, like.dtype)
@@ -138,7 +115,7 @@ def batch_norm_operator(
     mean, var = running_mean, running_var
     if mean is None or var is None:  # no constants, because ONNX Runtime writes the new ones over them
         axes = _all_but_channels(input)
-        observed, _, variance = _statistics(op, computed, axes)
+        observed, _, variance = statistics(op, computed, axes)
         mean, var = op.Squeeze(observed, axes), op.Squeeze(variance, axes)
     options: dict[str, Any] = {"epsilon": eps, "momentum": 1 - momentum, "training_mode": 1}
     found = op.multi("BatchNormalization", computed, scale, shift, mean, var, outputs=3, **options)
@@ -179,8 +156,8 @@ def native_batch_norm_no_stats(
     float momentum, float eps) -> (Tensor, Tensor, Tensor)
     """
     axes = _all_but_channels(input)
-    mean, _, variance = _statistics(op, _wide(op, input), axes)
-    saved = op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(_deviation(op, variance, eps), axes))
+    mean, _, variance = statistics(op, _wide(op, input), axes)
+    saved = op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(deviation(op, variance, eps), axes))
     # torch keeps the statistics in the dtype of the weights
     kept = [op.cast(item, weight.dtype if weight is not None else input.dtype) for item in saved]
     return batch_norm(op, input, weight, bias, None, None, True, momentum, eps), *kept
@@ -208,7 +185,7 @@ def native_batch_norm_functional(
         found = native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
         return *found, running_mean, running_var
     axes = _all_but_channels(input)
-    mean, _, variance = _statistics(op, _wide(op, input), axes)
+    mean, _, variance = statistics(op, _wide(op, input), axes)
     count = op.Div(op.Size(input), op.Size(running_mean))
     counted = op.cast(count, variance.dtype)
     unbiased = op.Div(op.Mul(variance, counted), op.Sub(counted, op.like(1, counted)))
@@ -284,7 +261,7 @@ def instance_norm(
     channels = op.dim(input, 1)
     if not _is_stashable(input) or not isinstance(channels, int):
         result = _standardized(op, input, range(2, input.rank), eps)
-        return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
+        return scaled(op, result, by_channel(op, weight, input.rank), by_channel(op, bias, input.rank), input.dtype)
     scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
     shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
     return op.InstanceNormalization(input, scale, shift, epsilon=eps)
@@ -307,22 +284,19 @@ def layer_norm(
     """aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,
     float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor
 
-    ONNX LayerNormalization since opset 17.
+    ONNX LayerNormalization.
     """
     count, sizes = len(normalized_shape), op.ints(normalized_shape)
-    if (
-        op.has("LayerNormalization")
-        and input.dtype != dtypes.DOUBLE
-        and (weight is not None or isinstance(sizes, list))
-    ):
+    if weight is not None or isinstance(sizes, list):
         dtype = input.dtype if weight is None else weight.dtype
         scale = weight
         if scale is None:
             scale = op.const(torch.ones(tuple(normalized_shape), dtype=dtypes.torch_dtype(dtype or dtypes.FLOAT)))
         shift = None if bias is None else op.cast(bias, dtype)
-        result = op.LayerNormalization(op.cast(input, dtype), scale, shift, axis=-count, epsilon=eps)
+        value = op.cast(input, dtype)
+        result = op.LayerNormalization(value, scale, shift, axis=-count, epsilon=eps, stash_type=_stash(value))
         return op.cast(result, input.dtype)
-    return _scaled(op, _standardized(op, input, _last(input, count), eps), weight, bias, input.dtype)
+    return scaled(op, _standardized(op, input, _last(input, count), eps), weight, bias, input.dtype)
 
 
 def _last(value: Value, count: int) -> list[int]:
@@ -336,8 +310,8 @@ def native_layer_norm(
     """aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)
     -> (Tensor, Tensor, Tensor)
     """
-    mean, _, variance = _statistics(op, _wide(op, input), _last(input, len(normalized_shape)))
-    saved = [op.cast(item, op.result_dtype) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
+    mean, _, variance = statistics(op, _wide(op, input), _last(input, len(normalized_shape)))
+    saved = [op.cast(item, op.result_dtype) for item in (mean, op.Reciprocal(deviation(op, variance, eps)))]
     return layer_norm(op, input, normalized_shape, weight, bias, eps), *saved
 
 
@@ -355,7 +329,7 @@ def rms_norm(
         return op.RMSNormalization(input, weight, axis=-len(axes), epsilon=small)
     value = _wide(op, input)
     power = op.ReduceMean(op.Mul(value, value), axes=axes, keepdims=1)
-    return _scaled(op, op.Div(value, _deviation(op, power, small)), weight, None, input.dtype)
+    return scaled(op, op.Div(value, deviation(op, power, small)), weight, None, input.dtype)
 
 
 @lower("aten::group_norm")
@@ -370,22 +344,16 @@ def group_norm(
     """aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None,
     float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor
 
-    ONNX GroupNormalization scales by channel since opset 21; before that it scaled by group.
+    ONNX GroupNormalization scales by channel.
     """
     channels = op.dim(input, 1)
-    if op.has("GroupNormalization") and _is_stashable(input) and isinstance(channels, int) and input.rank > 2:
+    if isinstance(channels, int) and input.rank > 2:
         scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
         shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
-        return op.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps)
-    # normalize each group, [N, G, rest], then scale by channel
-    groups = op.Reshape(input, [0, num_groups, -1])
-    if _is_stashable(input):
-        ones, zeros = _filled(op, 1, num_groups, input), _filled(op, 0, num_groups, input)
-        result = op.InstanceNormalization(groups, ones, zeros, epsilon=eps)
-    else:
-        result = _standardized(op, groups, [2], eps)
-    result = reshape(op, result, dims_of(op, input))
-    return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
+        stash = _stash(input)
+        return op.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps, stash_type=stash)
+    result = reshape(op, in_groups(op, _wide(op, input), num_groups, eps), dims_of(op, input))
+    return scaled(op, result, by_channel(op, weight, input.rank), by_channel(op, bias, input.rank), input.dtype)
 
 
 @lower("aten::native_group_norm")
@@ -404,8 +372,8 @@ def native_group_norm(
     float eps) -> (Tensor, Tensor, Tensor)
     """
     groups = op.Reshape(_wide(op, input), [0, group, -1])
-    mean, _, variance = _statistics(op, groups, [2])
-    saved = [op.Squeeze(item, [2]) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
+    mean, _, variance = statistics(op, groups, [2])
+    saved = [op.Squeeze(item, [2]) for item in (mean, op.Reciprocal(deviation(op, variance, eps)))]
     return group_norm(op, input, group, weight, bias, eps), *(op.cast(item, input.dtype) for item in saved)
 
 

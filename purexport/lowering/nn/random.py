@@ -250,7 +250,7 @@ def dropout(op: Emitter, input: Value, p: Any, train: bool) -> Value:
     """
     if not train or p == 0:
         return input
-    if op.has("Dropout", "training_mode") and p < 1:
+    if p < 1:
         return op.Dropout(input, ratio=op.const(p, dtypes.FLOAT), training_mode=op.const(True, dtypes.BOOL))
     return _thinned(op, input, p, dims_of(op, input))
 

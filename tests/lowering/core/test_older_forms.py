@@ -65,6 +65,7 @@ def known(*items: int) -> Known:
 GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4) * 0.5 - 3
 LARGE = ints(2**62, -(2**62), 5, 2**40, 2**40 + 1, -(2**53) - 1, -(2**53), 5, 2**32 - 1, -1)
 TIES = floats(3, 1, 3, 2, 1)
+MATRICES = np.array([[[2, 1, 0], [4, 2, 2], [0, 3, 1]], [[0, 0, 1], [0, -2, 3], [8, 1, 1]]], np.float32)
 
 FORMS = rows()
 CALLS = [
@@ -219,6 +220,36 @@ CALLS = [
     Call("Trilu", (GRID > 0, scalar(2)), opsets=(9, 13)),
     Call("Trilu", (GRID * math.inf,), opsets=(9,), static=True),
     Call("RMSNormalization", (GRID, GRID[0] * 2), {"axis": 1}, opsets=(9, 22), static=True, new=23),
+    Call("LayerNormalization", (GRID, GRID[0, 0], GRID[0, 1]), opsets=(9, 16)),
+    Call("LayerNormalization", (GRID, GRID[0]), {"axis": 1, "epsilon": 0.5}, opsets=(9, 16), static=True),
+    *(
+        Call(
+            "GroupNormalization",
+            (GRID.reshape(2, 4, 3, 1) ** 2, GRID[0, 0], GRID[1, 0] + 20),
+            {"num_groups": 2},
+            opsets=(9, 20),
+            static=static,
+            new=21,
+        )
+        for static in (True, False)
+    ),
+    Call(
+        "BatchNormalization",
+        (GRID[None] ** 2, floats(1, 2), floats(0, 1), floats(3, 4), floats(1, 2)),
+        {"training_mode": 1, "momentum": 0.75},
+        outputs=3,
+        opsets=(9, 13),
+        static=True,
+    ),
+    Call("Dropout", (GRID, Known(scalar(0, np.float32)), Known(np.array(True))), outputs=2, opsets=(9, 11)),
+    *(Call("Det", (MATRICES,), opsets=(9, 10), static=static) for static in (True, False)),
+    Call("Det", (np.eye(10, dtype=np.float32)[:, ::-1].copy() * 2,), opsets=(9,), static=True),
+    Call("Det", (np.array([[0, 2.0], [3, 4]], np.float32),), opsets=(9,), static=True),
+    Call("Det", (np.ones((2, 2), np.float32),), opsets=(9,)),
+    *(
+        Call("TensorScatter", (GRID[None], GRID[None, :, :1] + 9, *at), {"mode": mode}, opsets=(9, 23), new=24)
+        for mode, at in (("linear", (ints(1),)), ("circular", (ints(5),)), ("linear", ()))
+    ),
     *(
         Call("AveragePool", (GRID[None],), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]} | named, 1, opsets, True)
         for named, opsets in (

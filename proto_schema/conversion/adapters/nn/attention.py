@@ -209,24 +209,6 @@ def rotary_embedding(node: VersionedNode, op: Writer) -> Result:
 # Caches ---------------------------------------------------------------------------------------------------------------
 
 
-@down("TensorScatter", version=24)
-def tensor_scatter(node: VersionedNode, op: Writer) -> Result:
-    """Each row of the update at its place: ScatterElements along the axis."""
-    past, update = node[0], node[1]
-    rank = node.need_rank(0)
-    axis = node.attribute("axis")
-    axis = axis + rank if axis < 0 else axis
-    steps = op.Range(op.scalar(0), _one(op, op.size(update, axis)), op.scalar(1))
-    form = [1] * rank
-    form[axis] = -1
-    places = op.Reshape(steps, form)
-    if node.has(2):
-        places = op.Add(places, op.Reshape(node[2], [-1, *[1] * (rank - 1)]))
-    if node.text("mode") == "circular":
-        places = op.Mod(places, op.size(past, axis))
-    return op.ScatterElements(past, op.Expand(places, op.shape(update)), update, axis=axis)
-
-
 @down("CausalConvWithState", version=27)
 def causal_convolution(node: VersionedNode, op: Writer) -> Result:
     """The state before the input, a convolution of each channel, and the last elements as the new state."""
