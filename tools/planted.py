@@ -150,7 +150,7 @@ FAULTS = [
     ),
     _fault(
         "an opset that is off by one",
-        "purexport/lowering/core/versions.py",
+        "proto_schema/operators/changes.py",
         '("ScatterElements", "reduction", "max"): 18,',
         '("ScatterElements", "reduction", "max"): 17,',
         "lowering/core/test_versions.py",

@@ -18,13 +18,12 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from proto_schema import operators
-from proto_schema.conversion import narrowing
-from proto_schema.conversion.errors import RefusedError
 from proto_schema.inference.types import SequenceOf, Tensor, Type
 from proto_schema.ir import Graph, Value
+from proto_schema.ir.operands import Operands
 from proto_schema.legalization.operators import is_float, is_integer, is_unsigned
 from proto_schema.onnx import TensorProto
-from proto_schema.sizes import Size
+from proto_schema.operators import OpSchema
 
 Operand: TypeAlias = "Value | int | float | bool | list[int] | None"
 
@@ -56,7 +55,7 @@ class Target(Protocol):
     def inlined(self, graph: Graph, items: Sequence[Value]) -> list[Value]: ...
 
 
-class Writer:
+class Writer(Operands):
     """Writes nodes into the graph that is being converted."""
 
     def __init__(self, graphs: Target, domain: str, version: int | None = None) -> None:
@@ -78,13 +77,7 @@ class Writer:
         return self._graphs.target
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
-        if not op_type[:1].isupper():
-            raise AttributeError(op_type)
-
-        def write(*operands: Operand, **attributes: Any) -> Value:
-            return self.multi(op_type, *operands, outputs=1, **attributes)[0]
-
-        return write
+        return super().__getattr__(op_type)
 
     def multi(self, op_type: str, *operands: Operand, outputs: int, **attributes: Any) -> list[Value]:
         """An operator of several outputs. Attributes that are None are left out."""
@@ -107,21 +100,9 @@ class Writer:
                 found.append(self.like(item, model))
         return found
 
-    def ints(self, items: Sequence[Any]) -> Value:
-        """Numbers and int64 values without axes as a list; an int64 constant of one axis where all are numbers."""
-        if any(isinstance(item, Value) for item in items):
-            return self.joined(*[self.Reshape(item, [1]) if isinstance(item, Value) else item for item in items])
-        return self.const(np.array(list(items), np.int64))
-
     def scalar(self, number: int) -> Value:
         """An int64 constant without axes."""
         return self.const(np.array(number, np.int64))
-
-    def like(self, number: float, value: Value) -> Value:
-        """A constant without axes, of the data type of a value. Raises RefusedError where that is not known."""
-        if not value.dtype:
-            raise RefusedError(f"the data type of {value.name!r} is not known")
-        return self.const(np.array(number), value.dtype)
 
     def const(self, array: Any, dtype: int = 0) -> Value:
         """A constant of an array, rounded to the data type `dtype`, or to the array's own."""
@@ -129,28 +110,9 @@ class Writer:
 
     # -- sizes
 
-    def dim(self, value: Value, axis: int) -> int | Value:
-        """One size of a value: a number where it is known, else an int64 value without axes."""
-        known = value.dim(axis)
-        return known if isinstance(known, int) else self.Gather(self.Shape(value), self.scalar(axis), axis=0)
-
-    def takes(self, op_type: str, dtype: int) -> bool:
-        """Whether the version at the target takes that data type as the first input."""
-        schema = operators.schema(op_type, self.target, self._domain)
-        return schema is not None and not narrowing.unfit(schema, [Tensor(dtype)], [])
-
-    @staticmethod
-    def is_at_least(value: Value, least: int) -> bool:
-        """True where no element of a whole number or size can be below `least`."""
-        content = (value.type.content if isinstance(value.type, Tensor) else None) or (None,)
-        lows = [item.low if isinstance(item, Size) else item for item in content]
-        return all(isinstance(low, int) and low >= least for low in lows)
-
-    @staticmethod
-    def of_shape(value: Value, other: Value) -> Value:
-        """The value, of which inference does not know that it has the shape of another one."""
-        value.learn(Tensor(value.dtype, other.shape))
-        return value
+    def in_force(self, op_type: str) -> OpSchema | None:
+        """The version of an operator at the target."""
+        return operators.schema(op_type, self.target, self._domain)
 
     def size(self, value: Value, axis: int) -> Value:
         """One size of a value, as an int64 tensor of one element; a constant where it is known."""
@@ -162,32 +124,6 @@ class Writer:
                 return self.Slice(self.Shape(value), [axis], [axis + 1 or 1 << 62], [0])
             axis += value.rank
         return self.Slice(self.Shape(value), [axis], [axis + 1], [0])
-
-    def shape(self, value: Value) -> Value:
-        """The shape of a value, a constant where it is known."""
-        sizes = value.sizes
-        return self.Shape(value) if sizes is None else self.ints(sizes)
-
-    def joined(self, *parts: Operand) -> Value:
-        """A list of sizes: numbers, lists, and int64 values of one axis, one after the other."""
-        flat: list[Value | list[int]] = []
-        for part in parts:
-            items = part if isinstance(part, list) else [part] if isinstance(part, int) else None
-            known = part.ints() if isinstance(part, Value) else items
-            if known is not None and flat and isinstance(flat[-1], list):
-                flat[-1].extend(known)
-            elif known is not None:
-                flat.append(list(known))
-            elif isinstance(part, Value):
-                flat.append(part)
-        values = [self.ints(item) if isinstance(item, list) else item for item in flat]
-        return values[0] if len(values) == 1 else self.Concat(*values, axis=0)
-
-    def cast(self, value: Value, dtype: int) -> Value:
-        """The value in another data type; itself where it has that."""
-        if value.dtype == dtype:
-            return value
-        return self.Cast(value, to=dtype)
 
     # -- graphs inside of nodes
 

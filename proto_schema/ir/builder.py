@@ -13,22 +13,29 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from proto_schema import operators
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
 from proto_schema.inference.types import Tensor, Type, text_of
 from proto_schema.inference.walk import stored_content
-from proto_schema.ir.calls import Bound, BuildError, bind, schema_of
+from proto_schema.ir.attributes import short, typed_attribute, untyped
+from proto_schema.ir.calls import Bound, BuildError, bind, newest_form, schema_of
 from proto_schema.ir.constants import array_of, natural_dtype, tensor_of
 from proto_schema.ir.functions import Function
 from proto_schema.ir.graph import Graph, Node, Value
+from proto_schema.ir.operands import Operands
+from proto_schema.legalization import Row
+from proto_schema.legalization import rows as older_forms
+from proto_schema.legalization.operators import RefusedError
 from proto_schema.onnx import AttributeProto, NodeProto, TensorProto
 from proto_schema.operators import Formal, OpSchema
+from proto_schema.operators.changes import newest
 from proto_schema.sizes import Equations, Size
-from proto_schema.tensors.attributes import get_attribute_value, make_attribute
+from proto_schema.tensors.attributes import get_attribute_value
 from proto_schema.tensors.dtypes import DTYPES
 
 Outputs: TypeAlias = "int | Sequence[str | None] | None"
@@ -53,7 +60,7 @@ class _Sizes(Scope):
         return made
 
 
-class Builder:
+class Builder(Operands):
     """Writes nodes into a graph: `b.Relu(x)`, for any operator of the standard; `b.op` is for other domains, too.
 
     Numbers, lists and numpy arrays as inputs become constants of the data type that the other inputs have. An optional
@@ -77,14 +84,10 @@ class Builder:
         self._last: Node | None = None
         self._follows = False
         self._origin: Node | None = None
+        self._trial: list[Node | Value] | None = None  # what a form writes
 
     def __repr__(self) -> str:
         return f"<Builder of {self.graph!r}, opsets {self.opsets}>"
-
-    def __getattr__(self, op_type: str) -> Callable[..., Any]:
-        if not op_type[:1].isupper():
-            raise AttributeError(f"Builder has no {op_type!r}; names of operators begin with a capital letter")
-        return partial(self.op, op_type)
 
     # -- where nodes are written
 
@@ -135,8 +138,28 @@ class Builder:
         """A node of any operator; `attributes` may name inputs, too.
 
         `outputs`: how many, or their names, where None leaves one out; by default those that the operator always has.
-        `name` is that of the node. Raises BuildError for what the operator does not take at this opset.
+        `name` is that of the node. What the opset lacks is written by older operators where these can say it. Raises
+        BuildError for what the operator does not take at this opset.
         """
+        try:
+            return self._written(op_type, inputs, attributes, domain, outputs, name, overload)
+        except BuildError:
+            found = None if domain else self._older(op_type, inputs, attributes, outputs)
+            if found is None:
+                raise
+            return found[0] if len(found) == 1 else found
+
+    def _written(
+        self,
+        op_type: str,
+        inputs: Sequence[Any],
+        attributes: Mapping[str, Any],
+        domain: str,
+        outputs: Outputs,
+        name: str,
+        overload: str,
+    ) -> Any:
+        """The node in the version that is in force."""
         opset = self.opsets.get(operators.canonical(domain), 0)
         if not opset and operators.canonical(domain) in operators.domains():
             raise BuildError(f"{op_type}: the graph imports no opset of {domain or 'ai.onnx'}; say it in opset=")
@@ -145,7 +168,7 @@ class Builder:
         try:
             if schema is None:
                 reads = [self._constant(f"{op_type}: an input", item, constants) for item in inputs]
-                rows_ = {key: _untyped(op_type, key, item) for key, item in attributes.items() if item is not None}
+                rows_ = {key: untyped(op_type, key, item) for key, item in attributes.items() if item is not None}
                 node = Node(op_type, reads, rows_, outputs=_named(outputs, 1), domain=domain, overload=overload)
             else:
                 node = self._checked(schema, opset, inputs, attributes, outputs, constants)
@@ -157,6 +180,60 @@ class Builder:
         node.name = name
         self._insert(node)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def _older(
+        self, op_type: str, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: Outputs
+    ) -> tuple[Value, ...] | None:
+        """The values of an operator that the opset lacks, by older ones; None where these cannot say it."""
+        left = [row for row in older_forms().get(op_type, ()) if row.before > self.opsets.get("", 0)]
+        schema, latest = newest(op_type) if left else None, operators.newest_opset()
+        if schema is None:
+            return None
+        given, rest, plain = newest_form(schema, inputs, attributes)
+        outer, self._trial, standing = self._trial, [], tuple[Value, ...]()
+        constants: list[Value] = []
+        fixed = [formal for formal in schema.inputs if formal.option != "variadic"]
+        bound = [(given.get(formal.name), formal) for formal in fixed] + [(item, schema.inputs[-1]) for item in rest]
+        try:
+            values = self._values(schema, latest, bound, constants)
+            typed = {key: typed_attribute(schema, key, item) for key, item in plain.items()}
+            count = outputs if isinstance(outputs, int) else _count(schema, typed, values)
+            made = Node(op_type, values, typed, outputs=_named(outputs, count))
+            self._infer(schema, made)
+            made.inputs = ()
+            arguments: dict[str, Any] = {schema.inputs[-1].name: values[len(fixed) :]} if rest else {}
+            named = zip(fixed, values, strict=False)
+            arguments |= {formal.name: value for formal, value in named if value is not None}
+            found = _by_rows(left, self, {**arguments, **plain}, len(made.outputs))
+            pairs = zip(found or (), made.outputs, strict=False)
+            standing = tuple(self._standing(value, item) for value, item in pairs if item is not None)
+            return standing if found is not None else None
+        finally:
+            self._clean(standing)
+            if outer is not None:
+                outer += self._trial
+            self._trial = outer
+
+    def _clean(self, kept: Sequence[Value]) -> None:
+        """What a form wrote and nobody reads goes."""
+        for item in reversed(self._trial or ()):
+            made = item.outputs if isinstance(item, Node) else (item,)
+            if item.graph is None or any(
+                value is not None and (value.uses or value.is_output or value in kept) for value in made
+            ):
+                continue
+            if isinstance(item, Node):
+                item.graph.nodes.remove(item)
+            else:
+                item.graph.remove_initializer(item)
+
+    def _standing(self, value: Value, known: Value) -> Value:
+        """A value of a form, with the name and type that the operator's own would have."""
+        if value.producer is None or (known.name and value.name):
+            value = self.Identity(value)
+        value.learn(known.type)
+        value.name = known.name or value.name
+        return value
 
     def _checked(
         self,
@@ -172,7 +249,7 @@ class Builder:
         if schema.name == "Split" and count is None:
             count = attributes.get("num_outputs")
         bound, given = bind(schema, opset, inputs, attributes, count)
-        rows_ = {key: _typed(schema, key, item) for key, item in given.items()}
+        rows_ = {key: typed_attribute(schema, key, item) for key, item in given.items()}
         missing = [key for key, row in schema.attributes.items() if row.required and key not in rows_]
         if missing:
             raise BuildError(f"{schema.name}: the attribute {missing[0]!r} is missing; give it as {missing[0]}=")
@@ -197,13 +274,51 @@ class Builder:
             try:
                 tensor = tensor_of(array, code)
             except ValueError as error:
-                raise BuildError(f"the constant {_short(value)} {error}; give another dtype=") from None
+                raise BuildError(f"the constant {short(value)} {error}; give another dtype=") from None
         if not self._in_function:
-            return self.graph.add_initializer(tensor, name)
+            made = self.graph.add_initializer(tensor, name)
+            if self._trial is not None:
+                self._trial.append(made)
+            return made
         node = self._insert(Node("Constant", attributes={"value": tensor}))
         node.output.name = name
         node.output._type = _known(tensor)
         return node.output
+
+    # -- what forms write with, beside operators
+
+    def multi(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[Value, ...]:
+        """An operator of several outputs."""
+        found = self.op(op_type, *inputs, outputs=outputs, **attributes)
+        return (found,) if isinstance(found, Value) else found
+
+    def _single(self, op_type: str, *inputs: Any, **attributes: Any) -> Any:
+        return self.op(op_type, *inputs, **attributes)
+
+    def const(self, array: Any, dtype: int = 0) -> Value:
+        """A constant of an array, rounded to the data type `dtype`, or to the array's own."""
+        array = np.asarray(array)
+        row = DTYPES.get(dtype)
+        return self.constant(array if row is None else array.astype(row.numpy), dtype or None)
+
+    def in_force(self, op_type: str) -> OpSchema | None:
+        """The version of an operator at the opset of the graph."""
+        return operators.schema(op_type, self.opsets.get("", 0))
+
+    def loop(
+        self, count: Value, going: Value, step: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """A Loop of at most `count` steps while `going`: `going, *carried = step(op, at, going, *carried)`."""
+        types = [Tensor(TensorProto.INT64, ()), Tensor(TensorProto.BOOL, ())]
+        types += [Tensor(item.dtype, item.shape) for item in carried]
+        inner = self.body("body", [Value("", type_) for type_ in types])
+        number, *inside = inner.graph.inputs
+        made: list[Value] = []
+        for item in step(inner, inner.Unsqueeze(number, [0]), *inside):
+            own = item.graph is inner.graph and not item.is_input and item not in made
+            made.append(item if own else inner.Identity(item))
+        inner.graph.outputs = made
+        return self.multi("Loop", count, going, *carried, outputs=len(carried), body=inner.graph)
 
     def replace(self, node: Node, *values: Value) -> None:
         """Let values stand for what a node makes, which goes."""
@@ -224,6 +339,8 @@ class Builder:
     # -- parts of a node
 
     def _insert(self, node: Node) -> Node:
+        if self._trial is not None:
+            self._trial.append(node)
         said = self._origin.message if self._origin is not None else None
         if said is not None and (said.doc_string or said.metadata_props):
             node.message = NodeProto(doc_string=said.doc_string or None, metadata_props=said.metadata_props)
@@ -304,7 +421,7 @@ class Builder:
             except ValueError as error:
                 other = f", and {beside[1].name!r} is {beside[0]}" if beside is not None else ""
                 raise BuildError(
-                    f"{title} {_short(value)} {error}{other}; give other numbers, or cast: b.Cast(value, to=...)"
+                    f"{title} {short(value)} {error}{other}; give other numbers, or cast: b.Cast(value, to=...)"
                 ) from None
         constants.append(self.constant(value, name=name))
         return constants[-1]
@@ -334,6 +451,17 @@ class Builder:
         for value, type_ in zip(node.outputs, found, strict=True):
             if value is not None:
                 value._type = type_
+
+
+def _by_rows(rows_: Sequence[Row], op: Builder, arguments: Mapping[str, Any], count: int) -> tuple[Value, ...] | None:
+    for row in rows_:
+        try:
+            found = row.write(op, arguments, count)
+        except (BuildError, RefusedError):
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 def type_with_content(value: Value) -> Type | None:
@@ -445,66 +573,6 @@ def _fits(array: Any, code: int) -> bool:
     except ValueError:
         return False
     return True
-
-
-# -- attributes
-
-
-def _untyped(op_type: str, name: str, value: Any) -> Any:
-    """An attribute of an operator whose schema is not known: its type is that of the Python value."""
-    if isinstance(value, (Graph, AttributeProto)):
-        return value
-    if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
-        return tensor_of(value, natural_dtype(value, value))
-    try:
-        return make_attribute(name, value.item() if hasattr(value, "item") else value)
-    except (TypeError, ValueError) as error:
-        raise BuildError(f"{op_type}: {error}") from None
-
-
-def _typed(schema: OpSchema, name: str, value: Any) -> Any:
-    """An attribute as the operator declares it."""
-    kind = schema.attributes[name].type
-    if isinstance(value, AttributeProto) or (kind == _Kind.GRAPH and isinstance(value, Graph)):
-        return value
-    if kind == _Kind.INT:
-        value = _code(value)
-    elif kind in (_Kind.INTS, _Kind.FLOATS) and hasattr(value, "tolist"):
-        value = value.tolist()
-    elif kind == _Kind.TENSOR and not isinstance(value, TensorProto):
-        array = array_of(value)
-        value = value if array is None else tensor_of(array, natural_dtype(value, array))
-    if kind in (_Kind.INTS, _Kind.FLOATS, _Kind.STRINGS) and not isinstance(value, (list, tuple)):
-        value = [value]
-    try:
-        if kind == _Kind.FLOAT:
-            value = float(value)
-        elif kind == _Kind.FLOATS:
-            value = [float(item) for item in value]
-        return make_attribute(name, value, attr_type=kind)
-    except (TypeError, ValueError):
-        raise BuildError(
-            f"{schema.name}: attribute {name!r} is {_short(value)}, and takes {_Kind(kind).name}; give it such a value"
-        ) from None
-
-
-def _code(value: Any) -> Any:
-    """The number of a data type that is given as numpy has it."""
-    if isinstance(value, int):
-        return int(value)
-    from proto_schema.helper import np_dtype_to_tensor_dtype
-
-    if isinstance(value, type) or type(value).__name__.endswith("DType"):
-        try:
-            return np_dtype_to_tensor_dtype(value)
-        except (TypeError, ValueError, KeyError):
-            return value
-    return value.item() if hasattr(value, "item") else value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else f"{text[:57]}..."
 
 
 def _type_text(value: Value) -> str:

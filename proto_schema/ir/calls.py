@@ -18,6 +18,7 @@ from proto_schema import operators
 from proto_schema.ir.constants import array_of
 from proto_schema.ir.graph import Node, Value
 from proto_schema.operators import Formal, OpSchema
+from proto_schema.operators.changes import FORMERLY, RENAMED, first_with, from_the_front, is_default, newest
 
 
 class BuildError(ValueError):
@@ -45,19 +46,9 @@ TODAY: Mapping[str, int] = MappingProxyType(
 """The opset since which an operator computes of the same arguments what it does today."""
 LAST_AXIS = ("Hardmax", "LogSoftmax", "Softmax")
 """Before `TODAY` these do the same along the last axis."""
-NEGATIVE_AXES = 11
-"""From this opset on operators count negative axes from the end."""
 _FREE_SCALES = 13
 """Before, Resize has an empty tensor for scales that are left out."""
-_RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
-FORMERLY = {(op_type, new): old for (op_type, old), new in _RENAMED.items()}
 _ALL_THE_SAME = {("Slice", "steps"): 1, ("Dropout", "training_mode"): False}  # as if the input were left out
-
-
-def newest(op_type: str, domain: str) -> OpSchema | None:
-    """The newest version of an operator; None for one that the standard lacks."""
-    versions = operators.versions(op_type, domain)
-    return operators.schema(op_type, versions[-1], domain) if versions else None
 
 
 def schema_of(op_type: str, domain: str, opset: int) -> OpSchema | None:
@@ -113,7 +104,7 @@ def bind(
     for name, value in attributes.items():
         if name in schema.attributes:
             made[name] = value
-        elif not _is_default(latest, name, value):
+        elif not is_default(latest, name, value):
             raise BuildError(_later(schema, opset, name))
     if schema.name == "Resize" and opset < _FREE_SCALES:
         slots = [np.zeros(0, np.float32) if value is None and place else value for place, value in enumerate(slots)]
@@ -121,7 +112,8 @@ def bind(
     slots += rest
     while slots and slots[-1] is None:
         slots.pop()
-    _from_the_front(schema, slots, made)
+    data = slots[0] if slots else None
+    from_the_front(schema, data.rank if isinstance(data, Value) else None, made)
     last = len(schema.inputs) - 1
     return [(value, schema.inputs[min(place, last)]) for place, value in enumerate(slots)], made
 
@@ -148,7 +140,7 @@ def newest_form(
     for name, value in named.items():
         if value is None:
             continue
-        new = by_name.get(_RENAMED.get((schema.name, name), name))
+        new = by_name.get(RENAMED.get((schema.name, name), name))
         if new is not None and given.get(new) is not None:
             raise BuildError(f"{schema.name}: input {new!r} is given twice, by its place and by its name")
         if new is not None:
@@ -195,25 +187,8 @@ _convert = "convert the model (ps.version_converter.convert_version), or leave i
 
 
 def _later(schema: OpSchema, opset: int, name: str) -> str:
-    first = next(
-        version
-        for version in operators.versions(schema.name, schema.domain)
-        if version > schema.since_version and _has(schema, version, name)
-    )
+    first = first_with(schema, name)
     return f"{schema.name} has no {name!r} at opset {opset}, but from {first} on; {_convert}"
-
-
-def _has(schema: OpSchema, version: int, name: str) -> bool:
-    later = operators.schema(schema.name, version, schema.domain)
-    return later is not None and (name in later.attributes or any(formal.name == name for formal in later.inputs))
-
-
-def _is_default(schema: OpSchema, name: str, value: Any) -> bool:
-    row = schema.attributes.get(name)
-    default: Any = None if row is None else row.default
-    default = default.decode() if isinstance(default, bytes) else default
-    value = value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
-    return bool(default == value)
 
 
 def _along_last_axis(schema: OpSchema, given: Mapping[str, Any], attributes: dict[str, Any]) -> bool:
@@ -237,18 +212,3 @@ def _split(schema: OpSchema, given: Mapping[str, Any], attributes: dict[str, Any
     size = data.dim(attributes.get("axis", 0)) if isinstance(data, Value) else None
     if count and not (isinstance(size, int) and size % count == 0):
         raise BuildError(f"Split: {size} is not known to have {count} equal parts; give their sizes as split=")
-
-
-def _from_the_front(schema: OpSchema, slots: Sequence[Any], attributes: dict[str, Any]) -> None:
-    """Count negative axes from the front, where older versions take no others and the rank is known."""
-    data = slots[0] if slots else None
-    if schema.domain or schema.since_version >= NEGATIVE_AXES or not isinstance(data, Value) or data.rank is None:
-        return
-    for name in ("axis", "axes"):
-        found = attributes.get(name)
-        items = list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
-        if all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
-            continue
-        rank = data.rank + (len(items) if schema.name == "Unsqueeze" else 0)
-        counted = [item % rank if rank else item for item in items]
-        attributes[name] = counted if isinstance(found, (list, tuple)) else counted[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def deviation(op: Operators, variance: Value, epsilon: float) -> Value:
     return op.Sqrt(op.Add(variance, op.like(epsilon, variance)))
 
 
-def scaled(op: Operators, x: Value, scale: Value | None, bias: Value | None, dtype: int) -> Value:
+def scaled(op: Operators, x: Value, scale: Value | None, bias: Value | None, dtype: Any) -> Value:
     """x * scale + bias in the data type of x, as `dtype`; factors that are all 1 and terms that are all 0 go."""
     if scale is not None and not _is_all(scale, 1):
         x = op.Mul(x, op.cast(scale, x.dtype))
@@ -134,13 +135,13 @@ def dropout_in_training(
     training_mode: Value | None = None,
     seed: int | None = None,
     outputs: int = 1,
-) -> tuple[Value, ...] | None:
+) -> tuple[Value, ...]:
     """In training some elements are 0, and the others are scaled, so that the mean stays."""
     known = False if training_mode is None else training_mode.number()
     part = 0.5 if ratio is None else ratio.number()
     if known is not None and (not known or part == 0):
         if outputs == 1:
-            return None
+            return (data,)
         # where nothing is dropped, older versions do not say what the mask is, and kernels differ
         return data, full(op, [op.dim(data, axis) for axis in range(rank_of(data))], op.const(np.array(True), BOOL))
     # a float without bits for the ratio would round the share
@@ -152,5 +153,3 @@ def dropout_in_training(
         mask = op.Or(mask, op.Not(training_mode))
         left = op.Where(training_mode, left, op.like(1.0, left))
     return op.Where(mask, op.Div(data, left), op.like(0, data)), mask
-
-

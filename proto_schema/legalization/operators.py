@@ -63,6 +63,9 @@ class Operators(Protocol):
     def takes(self, op_type: str, dtype: int, /) -> bool:
         """Whether the version of the graph's opset takes that data type as the first input."""
 
+    def runs(self, op_type: str, dtype: int, /) -> bool:
+        """Whether it `takes` the data type, and the runtime has a kernel for it, where the graph is for one."""
+
     def is_at_least(self, value: Value, least: int, /) -> bool:
         """True where no element of a whole number or size can be below `least`."""
 

@@ -107,8 +107,8 @@ def full(op: Operators, sizes: Sequence[Any], number: Value) -> Value:
 
 def like_shape(op: Operators, value: Value) -> Any:
     """The shape of a value for a Reshape of what has the same first axis."""
-    rest = value.shape[1:] if value.shape else None
-    known = rest is not None and all(isinstance(size, int) and size > 0 for size in rest)
+    rest = value.shape[1:] if value.shape else [None]
+    known = all(isinstance(size, int) and size > 0 for size in rest)
     return op.ints([0, *rest]) if known else op.shape(value)
 
 

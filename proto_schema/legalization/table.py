@@ -27,20 +27,24 @@ Form: TypeAlias = "Callable[..., Any]"
 F = TypeVar("F", bound=Form)
 
 FILES = (
-    "activations", "boxes", "caches", "einsum", "elements", "matrices", "moving", "normalization", "order", "running",
-    "windows",
+    "activations", "boxes", "caches", "columns", "einsum", "elements", "matrices", "moving", "normalization", "order",
+    "running", "sampling", "windows",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Row:
-    """A form for the opsets below `before`, and at any opset for first inputs of the data types `of_dtypes`."""
+    """A form for the opsets below `before`, and at any opset for first inputs of the data types `of_dtypes`.
+
+    `is_asked_first`: versions below take the call as well, and compute something else, or nothing.
+    """
 
     op_type: str
     before: int
     form: Form
     of_dtypes: frozenset[int] = frozenset()
     asks_outputs: bool = False
+    is_asked_first: bool = False
 
     def write(self, op: Any, arguments: Mapping[str, Any], outputs: int) -> tuple[Any, ...] | None:
         """The values for the outputs, None where the form is not for these arguments. Raises RefusedError."""
@@ -52,10 +56,11 @@ class Row:
 _ROWS: dict[str, list[Row]] = {}
 
 
-def older(*names: str, before: int, of_dtypes: Iterable[int] = ()) -> Callable[[F], F]:
+def older(*names: str, before: int, of_dtypes: Iterable[int] = (), is_asked_first: bool = False) -> Callable[[F], F]:
     """Declare the decorated function as the form of these operators below an opset.
 
     `of_dtypes`: where the operator computes in less precision than its data type, its form is always better.
+    `is_asked_first`: where the opset has a version of the operator, too, and the form says whether that will do.
     """
 
     def declare(form: F) -> F:
@@ -63,7 +68,8 @@ def older(*names: str, before: int, of_dtypes: Iterable[int] = ()) -> Callable[[
             known = _ROWS.setdefault(name, [])
             if any(row.before == before for row in known):
                 raise ValueError(f"{name} has two forms below opset {before}")
-            known.append(Row(name, before, form, frozenset(of_dtypes), "outputs" in inspect.signature(form).parameters))
+            asks = "outputs" in inspect.signature(form).parameters
+            known.append(Row(name, before, form, frozenset(of_dtypes), asks, is_asked_first))
             known.sort(key=lambda row: -row.before)
         return form
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from proto_schema import operators
 from proto_schema.ir import Node
-from proto_schema.ir.calls import FORMERLY, LAST_AXIS, has_attributes, means_today, newest
+from proto_schema.ir.calls import LAST_AXIS, has_attributes, means_today
 from proto_schema.operators import OpSchema
+from proto_schema.operators.changes import FORMERLY, newest
 
 _IDLE = frozenset({"consumed_inputs", "spatial"})  # attributes that are gone and said nothing by their default
 _OF_RESULT = frozenset({"OneHot", "Unsqueeze", "ConcatFromSequence"})  # whose axes are those of the result

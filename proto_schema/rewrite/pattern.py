@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from proto_schema.ir.calls import LAST_AXIS, BuildError, newest, newest_form
+from proto_schema.ir.calls import LAST_AXIS, BuildError, newest_form
 from proto_schema.ir.graph import Node
 from proto_schema.operators import canonical
+from proto_schema.operators.changes import newest
 
 
 class RewriteError(ValueError):

@@ -290,9 +290,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: rewrite.apply(
-            model(NO + "{ y = Relu(x) }"), rewrite.rule(lambda op, x: op.Relu(x), lambda op, x: op.Gelu(x))
+            model(NO + "{ y = Relu(x) }"),
+            rewrite.rule(lambda op, x: op.Relu(x), lambda op, x: op.RotaryEmbedding(x, x, x)),
         ),
-        r"rule 'Relu\(x\)': Gelu does not exist at opset 17",
+        r"rule 'Relu\(x\)': RotaryEmbedding does not exist at opset 17",
     ),
     (
         lambda: rewrite.apply(

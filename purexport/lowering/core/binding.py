@@ -15,6 +15,7 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema.onnx import AttributeProto
+from proto_schema.operators import changes
 from purexport import dtypes
 from purexport.aten.graph import Source
 from purexport.errors import ExportError, OpsetError
@@ -42,59 +43,41 @@ def bind(
     attributes: dict[str, Any] = {}
     if not variadic and len(slots) > len(formals):
         # inputs of newer versions that are attributes here
-        names = [formal.name for formal in _newest(schema).inputs]
+        names = [formal.name for formal in (changes.newest(schema.name, schema.domain) or schema).inputs]
         surplus = {names[position]: slots[position] for position in range(len(formals), len(slots))}
         named = {**named, **{name: value for name, value in surplus.items() if name not in named}}
         del slots[len(formals) :]
     for name, value in named.items():
         if value is None:
             continue
-        old = versions.FORMERLY.get((schema.name, name), name)
-        new = versions.RENAMED.get((schema.name, name), name)
+        old = changes.FORMERLY.get((schema.name, name), name)
+        new = changes.RENAMED.get((schema.name, name), name)
         if new in places:
             slots += [None] * (places[new] + 1 - len(slots))
             slots[places[new]] = value
         elif name in schema.attributes or old in schema.attributes:
             attribute = name if name in schema.attributes else old
             attributes[attribute] = _static(schema, attribute, value)
-            lowest = versions.WORDS.get((schema.name, attribute, value)) if isinstance(value, str) else None
+            since, words = changes.FORMER_WORDS.get((schema.name, attribute), (0, {}))
+            attributes[attribute] = words.get(value, value) if opset < since else attributes[attribute]
+            lowest = changes.WORDS.get((schema.name, attribute, value)) if isinstance(value, str) else None
             if lowest is not None and opset < lowest:
                 raise OpsetError(f"ONNX {schema.name} has no {name}={value!r} at opset {opset}", lowest)
             if schema.attributes[attribute].type == AttributeProto.INT and isinstance(attributes[attribute], list):
                 (attributes[attribute],) = attributes[attribute]  # TopK's number, a tensor of one element since then
-        elif not versions.says_nothing(_newest(schema), name, value):
-            lowest = versions.first_with(schema, name)
+        elif not changes.is_default((changes.newest(schema.name, schema.domain) or schema), name, value):
+            lowest = changes.first_with(schema, name)
             raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {opset}", lowest)
     if len(slots) > len(formals) and not variadic:
         raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given", code="rule-fault")
     return [(value, formals[min(i, len(formals) - 1)]) for i, value in enumerate(slots)], attributes
 
 
-def from_the_front(schema: operators.OpSchema, bound: Bound, attributes: dict[str, Any]) -> None:
-    """Count negative axes from the front, where the rank is known: before opset 11 operators take no others."""
-    first = bound[0][0] if bound else None
-    if schema.since_version >= versions.NEGATIVE_AXES or not isinstance(first, Value) or first.shape is None:
-        return
-    for name in ("axis", "axes"):
-        found = attributes.get(name)
-        items = list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
-        if all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
-            continue
-        rank = len(first.shape) + (len(items) if schema.name == "Unsqueeze" else 0)
-        counted = [item % rank for item in items]
-        attributes[name] = counted if isinstance(found, (list, tuple)) else counted[0]
-
-
-def _newest(schema: operators.OpSchema) -> operators.OpSchema:
-    """The newest version of the operator."""
-    return operators.schema(schema.name, operators.newest_opset(schema.domain), schema.domain) or schema
-
-
 def _static(schema: operators.OpSchema, name: str, value: Any) -> Any:
     """An attribute's value; a computed one only newer versions take, as an input."""
     if isinstance(value, Value):
         if value.const is None:
-            lowest = versions.first_with(schema, versions.RENAMED.get((schema.name, name), name), as_input=True)
+            lowest = changes.first_with(schema, changes.RENAMED.get((schema.name, name), name), as_input=True)
             raise OpsetError(f"ONNX {schema.name} takes a computed {name!r} only later", lowest)
         value = value.const.tolist()
     if isinstance(value, (list, tuple)):

@@ -31,6 +31,7 @@ from proto_schema import operators
 from proto_schema.inference.site import Scope
 from proto_schema.legalization import Row
 from proto_schema.legalization.operators import RefusedError
+from proto_schema.operators import changes
 from proto_schema.operators.runtimes import Release
 from proto_schema.sizes import Size
 from proto_schema.wire.records import dataclass
@@ -362,8 +363,9 @@ class Emitter:
     def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
         """A node with several outputs: `op.multi("Split", x, outputs=2, axis=1)`.  Raises as `emit` does."""
         rows = () if domain else self.builder.older.get(op_type, ())
-        if rows and rows[-1].of_dtypes and isinstance(inputs[0], Value) and inputs[0].dtype in rows[-1].of_dtypes:
-            found = self._older(rows[-1:], op_type, inputs, outputs, named)
+        before = [row for row in rows if self._is_asked_first(row, inputs[0] if inputs else None)]
+        if before:
+            found = self._older(before, op_type, inputs, outputs, named)
             if found is not None:
                 return found
         try:
@@ -374,6 +376,10 @@ class Emitter:
             if found is None:
                 raise
             return found
+
+    def _is_asked_first(self, row: Row, value: Any) -> bool:
+        always = isinstance(value, Value) and value.dtype in row.of_dtypes
+        return always or (row.is_asked_first and row.before > self.opset)
 
     def _older(
         self, rows: Sequence[Row], op_type: str, inputs: Sequence[Any], outputs: int, named: Mapping[str, Any]
@@ -431,10 +437,12 @@ class Emitter:
         schema = operators.schema(op_type, opset, domain)
         if schema is None or schema.deprecated:
             wanted = [name for name, item in named.items() if item is not None]
-            lowest = versions.first_version(op_type, domain, wanted)
+            lowest = changes.first_version(op_type, domain, wanted)
             raise OpsetError(f"ONNX {op_type} does not exist at opset {opset}", lowest)
         bound, attributes = binding.bind(schema, opset, inputs, named)
-        binding.from_the_front(schema, bound, attributes)
+        first = bound[0][0] if bound else None
+        shape = first.shape if isinstance(first, Value) else None
+        changes.from_the_front(schema, None if shape is None else len(shape), attributes)
         wide: Mapping[str, int] | None = {}
         given = binding.given_types(bound)
         if any(dtype != dtypes.FLOAT for _, dtype in given) or (op_type, None) in running.FORMS:

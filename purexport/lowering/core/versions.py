@@ -5,26 +5,11 @@ The history is data (`proto_schema.operators`).  A dtype is an ONNX code, an ops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from proto_schema import operators
 from purexport import dtypes
 
-# the same argument under an older name: attribute of old versions -> input of new ones, and back
-RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
-FORMERLY = {(op_type, new): old for (op_type, old), new in RENAMED.items()}
 # from which version on an operator of the same signature means what it means today
-MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11, "Gather": 11}
-NEGATIVE_AXES = 11  # from this opset on operators count negative axes from the end
-# the opset that first has a word of an attribute that is older
-WORDS = {
-    ("ScatterElements", "reduction", "max"): 18,
-    ("ScatterElements", "reduction", "min"): 18,
-    ("ScatterND", "reduction", "max"): 18,
-    ("ScatterND", "reduction", "min"): 18,
-    ("Pad", "mode", "wrap"): 19,
-}
+MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "If": 11, "Gather": 11}
 
 
 def allowed(schema: operators.OpSchema, type_: str, dtype: int) -> bool:
@@ -44,39 +29,7 @@ def takes_sequences(schema: operators.OpSchema | None) -> bool:
     return any(text.startswith("seq(") for texts in types for text in texts)
 
 
-def says_nothing(newest: operators.OpSchema, name: str, value: Any) -> bool:
-    """True when an argument only spells out the operator's default."""
-    attribute = newest.attributes.get(name)
-    if attribute is None:
-        return False
-    default = attribute.default.decode() if isinstance(attribute.default, bytes) else attribute.default
-    return bool(default == (tuple(value) if isinstance(value, list) else value))
-
-
 # The lowest opset that ... ------------------------------------------------------------------------------------------
-
-
-def first_version(op_type: str, domain: str, arguments: Sequence[str]) -> int | None:
-    """The lowest opset that has the operator with those arguments; None where no opset has it."""
-    found = operators.versions(op_type, domain)
-    schema = operators.schema(op_type, operators.newest_opset(domain), domain) if found else None
-    first = operators.schema(op_type, found[0], domain) if found else None
-    if schema is None or first is None or schema.deprecated:
-        return None
-    known = [*first.attributes, *[item.name for item in first.inputs]]
-    later = [first_with(first, RENAMED.get((op_type, name), name)) for name in arguments if name not in known]
-    return max([found[0], *[version for version in later if version is not None]])
-
-
-def first_with(schema: operators.OpSchema, name: str, as_input: bool = False) -> int | None:
-    """The lowest later opset whose version has an argument of that name."""
-    for version in operators.versions(schema.name, schema.domain):
-        later = operators.schema(schema.name, version, schema.domain)
-        if later is None or version <= schema.since_version:
-            continue
-        if name in [item.name for item in later.inputs] or (name in later.attributes and not as_input):
-            return version
-    return None
 
 
 def first_taking(schema: operators.OpSchema, formal: operators.Formal, dtype: int) -> int | None:

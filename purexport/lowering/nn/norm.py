@@ -35,6 +35,12 @@ def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) ->
     return op.Div(centered, deviation(op, variance, eps))
 
 
+def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None, like: Value, rank: int = 0) -> Value:
+    """value * weight + bias in the dtype of `like`; where a rank is given, weight and bias are vectors of channels."""
+    found: Value = scaled(op, value, by_channel(op, weight, rank), by_channel(op, bias, rank), like.dtype)
+    return found
+
+
 def _stash(value: Value) -> int | None:
     """The dtype of statistics, where it is another than float32."""
     return dtypes.DOUBLE if value.dtype == dtypes.DOUBLE else None
@@ -63,7 +69,7 @@ def batch_norm(
     if not training and running_mean is not None and running_var is not None:
         return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
     result = _standardized(op, input, _all_but_channels(input), eps)
-    return scaled(op, result, by_channel(op, weight, input.rank), by_channel(op, bias, input.rank), input.dtype)
+    return _scaled(op, result, weight, bias, input, input.rank)
 
 
 def _all_but_channels(value: Value) -> list[int]:
@@ -78,7 +84,7 @@ def _with_given_statistics(
     if not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE:  # the attribute epsilon is a float32
         centered = op.Sub(computed, by_channel(op, mean, value.rank))
         result = op.Div(centered, deviation(op, by_channel(op, var, value.rank), eps))
-        return scaled(op, result, by_channel(op, weight, value.rank), by_channel(op, bias, value.rank), value.dtype)
+        return _scaled(op, result, weight, bias, value, value.rank)
     scale = _filled(op, 1, channels, mean) if weight is None else op.cast(weight, mean.dtype)
     shift = _filled(op, 0, channels, mean) if bias is None else op.cast(bias, mean.dtype)
     return op.cast(op.BatchNormalization(computed, scale, shift, mean, var, epsilon=eps), value.dtype)
@@ -105,8 +111,9 @@ def batch_norm_operator(
     channels = op.dim(input, 1)
     # a runtime may write over what the operator reads, and an input of the model is read again for its new value
     is_read = any(value in op.builder.inputs for value in (running_mean, running_var))
-    known = isinstance(channels, int) and isinstance(momentum, (int, float))
-    if not training or is_read or not known or input.dtype == dtypes.DOUBLE:  # whose eps is a float32
+    is_double = input.dtype == dtypes.DOUBLE  # whose eps is a float32
+    known = isinstance(momentum, (int, float)) and not is_read and not is_double
+    if not training or not known or not isinstance(channels, int):
         return batch_norm(op, input, weight, bias, running_mean, running_var, training, momentum, eps)
     like = running_mean if running_mean is not None else weight if weight is not None else input
     scale = _filled(op, 1, channels, like) if weight is None else op.cast(weight, like.dtype)
@@ -261,7 +268,7 @@ def instance_norm(
     channels = op.dim(input, 1)
     if not _is_stashable(input) or not isinstance(channels, int):
         result = _standardized(op, input, range(2, input.rank), eps)
-        return scaled(op, result, by_channel(op, weight, input.rank), by_channel(op, bias, input.rank), input.dtype)
+        return _scaled(op, result, weight, bias, input, input.rank)
     scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
     shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
     return op.InstanceNormalization(input, scale, shift, epsilon=eps)
@@ -296,7 +303,7 @@ def layer_norm(
         value = op.cast(input, dtype)
         result = op.LayerNormalization(value, scale, shift, axis=-count, epsilon=eps, stash_type=_stash(value))
         return op.cast(result, input.dtype)
-    return scaled(op, _standardized(op, input, _last(input, count), eps), weight, bias, input.dtype)
+    return _scaled(op, _standardized(op, input, _last(input, count), eps), weight, bias, input)
 
 
 def _last(value: Value, count: int) -> list[int]:
@@ -329,7 +336,7 @@ def rms_norm(
         return op.RMSNormalization(input, weight, axis=-len(axes), epsilon=small)
     value = _wide(op, input)
     power = op.ReduceMean(op.Mul(value, value), axes=axes, keepdims=1)
-    return scaled(op, op.Div(value, deviation(op, power, small)), weight, None, input.dtype)
+    return _scaled(op, op.Div(value, deviation(op, power, small)), weight, None, input)
 
 
 @lower("aten::group_norm")
@@ -353,7 +360,7 @@ def group_norm(
         stash = _stash(input)
         return op.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps, stash_type=stash)
     result = reshape(op, in_groups(op, _wide(op, input), num_groups, eps), dims_of(op, input))
-    return scaled(op, result, by_channel(op, weight, input.rank), by_channel(op, bias, input.rank), input.dtype)
+    return _scaled(op, result, weight, bias, input, input.rank)
 
 
 @lower("aten::native_group_norm")

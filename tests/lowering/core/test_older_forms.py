@@ -65,6 +65,7 @@ def known(*items: int) -> Known:
 GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4) * 0.5 - 3
 LARGE = ints(2**62, -(2**62), 5, 2**40, 2**40 + 1, -(2**53) - 1, -(2**53), 5, 2**32 - 1, -1)
 TIES = floats(3, 1, 3, 2, 1)
+SPOTS = floats(-1.4, -1, 0.25, 1.25, -0.125, 0.5, 0, 0.75, 1, -0.75, 0.25, -0.25)
 MATRICES = np.array([[[2, 1, 0], [4, 2, 2], [0, 3, 1]], [[0, 0, 1], [0, -2, 3], [8, 1, 1]]], np.float32)
 
 FORMS = rows()
@@ -251,6 +252,44 @@ CALLS = [
         for mode, at in (("linear", (ints(1),)), ("circular", (ints(5),)), ("linear", ()))
     ),
     *(
+        Call(
+            "GridSample",
+            (GRID.reshape(shape), SPOTS[: 4 * axes].reshape(1, 4, *[1] * (axes - 1), axes)),
+            {"mode": mode, "padding_mode": padding, "align_corners": aligned},
+            opsets=opsets,
+        )
+        for shape, axes, mode, padding, aligned, opsets in (
+            ((1, 2, 3, 4), 2, "linear", "zeros", 0, (9, 16)),
+            ((1, 2, 3, 4), 2, "cubic", "border", 1, (9, 16)),
+            ((1, 2, 3, 4), 2, "nearest", "reflection", 0, (9, 19)),
+            ((1, 2, 3, 2, 2), 3, "linear", "border", 1, (9, 15)),
+        )
+    ),
+    Call("AffineGrid", (GRID[:, :2, :3], known(2, 1, 3, 2)), {"align_corners": 1}, opsets=(9, 19)),
+    Call("AffineGrid", (GRID[:, :2, :3], ints(2, 1, 4, 2)), opsets=(9, 19), static=True),
+    Call("AffineGrid", (GRID.reshape(2, 3, 4), known(2, 1, 2, 2, 2)), opsets=(9, 19), static=True),
+    *(
+        Call(
+            "Col2Im",
+            (np.arange(108, dtype=np.float32).reshape(1, 12, 9) - 30, shape, known(2, 3)),
+            {"pads": [1, 0, 0, 1], "strides": [1, 2], "dilations": [2, 1]},
+            opsets=opsets,
+            static=static,
+        )
+        for shape, opsets, static in (
+            (known(4, 6), (9, 17), True),
+            (known(4, 6), (9,), False),
+            (ints(4, 6), (11,), True),
+        )
+    ),
+    Call(
+        "DeformConv",
+        (GRID[None], GRID.reshape(2, 1, 3, 4)[:, :, :2, :2], np.resize(SPOTS, (1, 16, 2, 3))),
+        {"kernel_shape": [2, 2], "group": 2, "offset_group": 2},
+        opsets=(9, 18),
+        static=True,
+    ),
+    *(
         Call("AveragePool", (GRID[None],), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]} | named, 1, opsets, True)
         for named, opsets in (
             ({"dilations": [1, 2], "count_include_pad": 1}, (9, 18)),
@@ -299,9 +338,9 @@ def written(call: Call, opset: int, older: Mapping[str, Any] = FORMS) -> bytes:
     return build_model(graph, opset, "call").SerializeToString()
 
 
-# which take wider integers where an opset's version does not take theirs
+# which take wider integers where an opset's version does not take theirs, or images in an older version
 ARITHMETIC = {"Add", "Div", "Mul", "Sub"}
-WIDENED = {"MaxPool", "Relu", "TopK", *ARITHMETIC}
+WIDENED = {"GridSample", "MaxPool", "Relu", "TopK", *ARITHMETIC}
 # below opset 9, or what ONNX Runtime does not compute: the official cases of the converter have these
 CONVERTED = {"IsNaN", "Sign", "SwiGLU", "Swish"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.defs
 import pytest
 
-from purexport.lowering.core.versions import WORDS
+from proto_schema.operators.changes import WORDS
 
 
 @pytest.mark.parametrize(("op_type", "attribute", "word"), WORDS, ids=["-".join(row) for row in WORDS])

@@ -1,4 +1,4 @@
-"""Rows of images: Resize and Upsample, GridSample, RoiAlign, AffineGrid."""
+"""Rows of images: Resize and Upsample, GridSample, RoiAlign."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from proto_schema.conversion.adapters.nn.interpolation import resized
 from proto_schema.conversion.errors import RefusedError
 from proto_schema.conversion.rows import Result, down, up
 from proto_schema.conversion.versioned import VersionedNode
-from proto_schema.conversion.writer import FLOAT, Writer
+from proto_schema.conversion.writer import Writer
 from proto_schema.ir import Value
 
 # Upsample and Resize --------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _by_matrices(node: VersionedNode, op: Writer, new: str = "", *, old: bool = 
     return made
 
 
-# GridSample, RoiAlign, AffineGrid -------------------------------------------------------------------------------------
+# GridSample, RoiAlign ------------------------------------------------------------------------------------------------
 
 
 @up("GridSample", version=20)
@@ -130,7 +130,7 @@ def new_names(node: VersionedNode, op: Writer) -> Result:
 def old_names(node: VersionedNode, op: Writer) -> Result:
     """Modes had other names, and images two axes."""
     if node.need_rank(0) != 4:
-        raise RefusedError("its input has more than two axes of space")
+        return None
     mode = node.text("mode")
     return node.with_(mode={"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode))
 
@@ -147,23 +147,3 @@ def whole_places(node: VersionedNode, op: Writer) -> Result:
     if node.text("coordinate_transformation_mode") != "output_half_pixel":
         raise RefusedError("its places are shifted by half a pixel")
     return node.with_(drop="coordinate_transformation_mode")
-
-
-@down("AffineGrid", version=20)
-def affine_grid(node: VersionedNode, op: Writer) -> Result:
-    """The known grid of places, times the matrices."""
-    sizes = node.need_ints(1)[2:]
-    dtype = node.need_dtype(0)
-    lines = []
-    for size in sizes:
-        if node.attribute("align_corners"):
-            lines.append(np.linspace(-1, 1, size) if size > 1 else np.full(1, -1.0))
-        else:
-            lines.append((2 * np.arange(size) + 1) / size - 1)
-    grid = np.meshgrid(*lines, indexing="ij")
-    ones = np.ones_like(grid[0])
-    points = np.stack([*reversed(grid), ones], axis=-1).reshape(-1, len(sizes) + 1)
-    wide = FLOAT if dtype not in (FLOAT, 11) else dtype
-    turned = op.MatMul(op.const(points, wide), op.Transpose(op.cast(node[0], wide), perm=[0, 2, 1]))
-    made = op.Reshape(turned, op.joined(op.size(node[0], 0), [*sizes, len(sizes)]))
-    return op.cast(made, dtype)
