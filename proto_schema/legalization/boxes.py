@@ -6,7 +6,7 @@ import numpy as np
 
 from proto_schema.legalization.loops import repeat
 from proto_schema.legalization.operators import Operators, RefusedError, Value
-from proto_schema.legalization.sizes import count
+from proto_schema.legalization.sizes import numbers_below
 from proto_schema.legalization.table import older
 
 
@@ -43,7 +43,7 @@ def non_max_suppression(
     zero = op.like(0, common)
     safe = op.Where(op.Greater(union, zero), union, op.like(1, union))
     over = op.And(op.Greater(op.Div(common, safe), threshold), op.Greater(common, zero))
-    numbers = count(op, number)
+    numbers = numbers_below(op, number)
     removes = op.And(over, op.Less(op.Unsqueeze(numbers, [1]), op.Unsqueeze(numbers, [0])))  # [i, j]: i removes j
 
     def step(op: Operators, at: Value, kept: Value) -> list[Value]:

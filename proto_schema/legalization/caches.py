@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proto_schema.legalization.operators import Operators, Value, rank_of
-from proto_schema.legalization.sizes import count, value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from proto_schema.legalization.table import older
 
 
@@ -19,7 +19,7 @@ def tensor_scatter(
     """Each row of the update at its place: ScatterElements along the axis."""
     rank = rank_of(past_cache)
     axis %= rank
-    places = op.Reshape(count(op, op.dim(update, axis)), [-1 if place == axis else 1 for place in range(rank)])
+    places = op.Reshape(numbers_below(op, op.dim(update, axis)), [-1 if place == axis else 1 for place in range(rank)])
     if write_indices is not None:
         places = op.Add(places, op.Reshape(write_indices, [-1, *[1] * (rank - 1)]))
     if mode == "circular":

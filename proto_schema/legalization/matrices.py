@@ -6,7 +6,7 @@ import numpy as np
 
 from proto_schema.legalization.loops import WRITTEN_OUT, repeat
 from proto_schema.legalization.operators import BOOL, DOUBLE, Operators, Value, dtype_of, rank_of
-from proto_schema.legalization.sizes import count, full
+from proto_schema.legalization.sizes import full, numbers_below
 from proto_schema.legalization.table import older
 
 
@@ -16,7 +16,7 @@ def det(op: Operators, X: Value) -> Value:
     rank = rank_of(X)
     rows, columns = rank - 2, rank - 1
     size = op.dim(X, columns)
-    numbers = op.Reshape(count(op, size), [-1, 1])
+    numbers = op.Reshape(numbers_below(op, size), [-1, 1])
 
     def step(op: Operators, at: Value, left: Value, total: Value) -> list[Value]:
         """The row of the pivot goes; the first row that is left takes its place."""

@@ -21,7 +21,6 @@ from proto_schema.legalization.operators import (
 )
 from proto_schema.legalization.sizes import (
     MOST_IN_CONSTANT,
-    count,
     flat_positions,
     full,
     item,
@@ -29,6 +28,7 @@ from proto_schema.legalization.sizes import (
     larger,
     minus,
     nonnegative,
+    numbers_below,
     plus,
     quotient,
     smaller,
@@ -53,7 +53,7 @@ def count_up(op: Operators, start: Value, limit: Value, delta: Value) -> Value:
     if is_float(dtype):
         wide = [op.cast(value, DOUBLE) for value in (start, limit, delta)]
         size = known(op.cast(op.Ceil(op.Div(op.Sub(wide[1], wide[0]), wide[2])), INT64))
-        steps = op.cast(count(op, larger(op, size, 0)), DOUBLE)
+        steps = op.cast(numbers_below(op, larger(op, size, 0)), DOUBLE)
         return op.cast(op.Add(wide[0], op.Mul(steps, wide[2])), dtype)
     first, last, step = (known(op.cast(value, INT64)) for value in (start, limit, delta))
     return op.cast(_walk(op, first, last, step), dtype)
@@ -64,7 +64,7 @@ def _walk(op: Operators, first: Any, last: Any, step: Any) -> Value:
     size = larger(op, _steps(op, first, last, step), 0)
     if all(isinstance(number, int) for number in (first, size, step)):
         return op.const(first + np.arange(size, dtype=np.int64) * step)
-    numbers = count(op, size)
+    numbers = numbers_below(op, size)
     if step != 1:
         numbers = op.Mul(numbers, value_of(op, step))
     return numbers if first == 0 else op.Add(value_of(op, first), numbers)
@@ -203,7 +203,7 @@ def triangle(op: Operators, input: Value, k: Value | None = None, upper: int = 1
         ahead = np.arange(columns) - np.arange(rows)[:, None]
         beyond = op.const(ahead < int(offset) if upper else ahead > int(offset))
     else:
-        bound, column = op.Unsqueeze(count(op, rows), [1]), op.Unsqueeze(count(op, columns), [0])
+        bound, column = op.Unsqueeze(numbers_below(op, rows), [1]), op.Unsqueeze(numbers_below(op, columns), [0])
         if k is not None:
             bound = op.Add(bound, op.Reshape(op.cast(k, INT64), op.ints([])))
         beyond = op.Less(column, bound) if upper else op.Less(bound, column)
@@ -246,7 +246,7 @@ def _padded(op: Operators, data: Value, axis: int, before: Any, after: Any, fill
         places = op.const(_source(at, size, mode))
         outside = mode == "constant" and bool(((at < 0) | (at >= size)).any())
     else:
-        places, outside = _computed_source(op, op.Sub(count(op, total), value_of(op, before)), size, mode), True
+        places, outside = _computed_source(op, op.Sub(numbers_below(op, total), value_of(op, before)), size, mode), True
     if mode == "constant" and outside:
         # one slice of the constant behind the others, which stands for all that are outside
         sizes = [1 if place == axis else op.dim(data, place) for place in range(len(data.shape))]

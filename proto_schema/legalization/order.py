@@ -19,7 +19,7 @@ from proto_schema.legalization.operators import (
     is_float,
     rank_of,
 )
-from proto_schema.legalization.sizes import count
+from proto_schema.legalization.sizes import numbers_below
 from proto_schema.legalization.table import older
 
 _HALF = 2**32
@@ -76,7 +76,7 @@ def _order_by_pairs(op: Operators, x: Value, axis: int, size: Any) -> Value:
     """The positions of the elements by falling number: each one's rank is how many go before it."""
     behind = rank_of(x) - axis - 1
     one, other = op.Unsqueeze(x, [axis + 1]), op.Unsqueeze(x, [axis])
-    numbers = count(op, size)
+    numbers = numbers_below(op, size)
     earlier = op.Less(op.Unsqueeze(numbers, [0]), op.Unsqueeze(numbers, [1]))
     earlier = op.Reshape(earlier, op.ints([size, size, *[1] * behind]))
     before = op.Or(op.Greater(other, one), op.And(op.Equal(other, one), earlier))
@@ -103,7 +103,7 @@ def unique(op: Operators, X: Value, axis: int | None = None, sorted: int = 1, ou
     first = op.ArgMax(differs, axis=2, keepdims=1)
     is_less = op.GatherElements(op.cast(op.Less(other, one), INT64), first, axis=2)
     is_same = op.Not(op.cast(op.ReduceMax(differs, [2], keepdims=0), BOOL))  # [i, j]
-    numbers = count(op, size)
+    numbers = numbers_below(op, size)
     earlier = op.Less(op.Unsqueeze(numbers, [0]), op.Unsqueeze(numbers, [1]))
     repeated = op.cast(op.And(is_same, earlier), INT32)
     # a row is the first of its kind where none before it is the same

@@ -28,7 +28,7 @@ from proto_schema.legalization.operators import (
     is_float,
     rank_of,
 )
-from proto_schema.legalization.sizes import count, flat_positions, nonnegative, value_of
+from proto_schema.legalization.sizes import flat_positions, nonnegative, numbers_below, value_of
 from proto_schema.legalization.table import Form, older
 
 SHORT = 64
@@ -47,7 +47,7 @@ def _running(reduction: str, neutral: int, reduced: str) -> Form:
         size = op.dim(x, along)
         if isinstance(size, int) and size <= SHORT and (reduction == "mul" or is_float(dtype_of(x))):
             return _of_triangle(op, x, along, (reduced, neutral), bool(exclusive), bool(reverse))
-        numbers = count(op, size)
+        numbers = numbers_below(op, size)
         if exclusive:
             at, outside = _before(op, numbers, op.const(1), size, bool(reverse))
             x = op.Where(_across(op, outside, along, x), op.like(neutral, x), op.Gather(x, at, axis=along))
@@ -217,7 +217,7 @@ def _reduced(op: Operators, data: Value, places: Value, updates: Value, reductio
     keys = places if op.takes("TopK", INT64) else op.cast(places, DOUBLE)
     keys, order = op.multi("TopK", keys, op.ints([size]), outputs=2, axis=0)
     keys = op.cast(keys, INT64)
-    numbers = count(op, size)
+    numbers = numbers_below(op, size)
     joined = _doubled(op, reduction, op.Gather(updates, order, axis=0), 0, numbers, size, keys, False)
     last = op.Sub(value_of(op, size), op.const(1))
     following = op.Gather(keys, op.Min(op.Add(numbers, op.const(1)), last), axis=0)
@@ -244,7 +244,9 @@ def gather_of_batches(op: Operators, data: Value, indices: Value, batch_dims: in
     sizes = op.ints([*(op.dim(indices, axis) for axis in range(rank - 1)), 1])
     parts = []
     for axis in range(batch_dims):
-        steps = op.Reshape(count(op, op.dim(indices, axis)), [-1 if place == axis else 1 for place in range(rank)])
+        steps = op.Reshape(
+            numbers_below(op, op.dim(indices, axis)), [-1 if place == axis else 1 for place in range(rank)]
+        )
         parts.append(op.Expand(steps, sizes))
     return op.GatherND(data, op.Concat(*parts, op.cast(indices, INT64), axis=rank - 1))
 

@@ -22,7 +22,7 @@ from proto_schema.legalization.operators import (
     dtype_of,
     rank_of,
 )
-from proto_schema.legalization.sizes import count, item, quotient, times, value_of
+from proto_schema.legalization.sizes import item, numbers_below, quotient, times, value_of
 from proto_schema.legalization.table import older
 
 _MOST = 1 << 16  # elements of a grid that is a constant
@@ -190,7 +190,7 @@ def _line(op: Operators, size: Any, like: Value, align_corners: bool, single: fl
         if align_corners:
             return op.const(np.linspace(-1, 1, size) if size > 1 else np.full(size, single), dtype_of(like))
         return op.const((2 * np.arange(size) + 1) / max(size, 1) - 1, dtype_of(like))
-    steps, one = op.cast(count(op, size), dtype_of(like)), op.like(1, like)
+    steps, one = op.cast(numbers_below(op, size), dtype_of(like)), op.like(1, like)
     number = op.cast(size, dtype_of(like))
     if not align_corners:
         return op.Sub(op.Div(op.Add(op.Mul(steps, op.like(2, like)), one), number), one)
@@ -242,7 +242,7 @@ def _read_at(
     for axis, (stride, pad, dilation) in enumerate(steps):
         # the position of each tap on this axis before the offset is added
         first = op.const(np.arange(taps[axis]).reshape(-1, 1) * dilation - pad)
-        at = op.Add(first, op.Mul(op.Unsqueeze(count(op, wanted[axis]), [0]), op.const(stride)))
+        at = op.Add(first, op.Mul(op.Unsqueeze(numbers_below(op, wanted[axis]), [0]), op.const(stride)))
         at = op.Unsqueeze(op.cast(at, dtype_of(offset)), [1, 3] if axis == 0 else [0, 2])
         place = op.Add(op.Gather(moved, op.const(axis), axis=3), at)
         # GridSample without aligned corners has pixel p of n at (2p + 1) / n - 1

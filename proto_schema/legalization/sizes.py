@@ -87,8 +87,9 @@ def item(op: Operators, values: Value, place: int) -> Any:
     return known(op.Gather(whole, op.const(place), axis=0))
 
 
-def count(op: Operators, size: Any) -> Value:
-    """0, 1, ... below a size that is not negative: a constant, Range, or before it NonZero of ones."""
+def numbers_below(op: Operators, size: Any) -> Value:
+    """0, 1, ... below a size: a constant, Range, or before it NonZero of ones."""
+    size = known(size)
     if isinstance(size, int):
         return op.const(np.arange(size, dtype=np.int64))
     if op.takes("Range", INT64):
@@ -135,6 +136,6 @@ def flat_positions(op: Operators, data: Value, places: Value, axis: int) -> Valu
         grids = np.ix_(*[np.arange(wanted[at] if at in others else 1) * strides[at] for at in range(rank)])
         return op.Add(total, op.const(np.asarray(sum(grids), np.int64))) if others else total
     for other in others:
-        steps = op.Mul(count(op, wanted[other]), value_of(op, strides[other]))
+        steps = op.Mul(numbers_below(op, wanted[other]), value_of(op, strides[other]))
         total = op.Add(total, op.Reshape(steps, [-1 if place == other else 1 for place in range(rank)]))
     return total

@@ -21,7 +21,7 @@ from proto_schema.legalization.operators import (
     is_float,
     rank_of,
 )
-from proto_schema.legalization.sizes import count, minus, plus, quotient, times, value_of
+from proto_schema.legalization.sizes import minus, numbers_below, plus, quotient, times, value_of
 from proto_schema.legalization.table import older
 from proto_schema.tensors.dtypes import DTYPES
 
@@ -78,7 +78,7 @@ class PoolWindows:
         offsets = np.arange(self.kernel[axis]) * self.dilations[axis]
         if isinstance(number, int):
             return op.const(np.arange(number)[:, None] * self.strides[axis] + offsets)
-        starts = op.Mul(op.Unsqueeze(count(op, number), [1]), op.const(self.strides[axis]))
+        starts = op.Mul(op.Unsqueeze(numbers_below(op, number), [1]), op.const(self.strides[axis]))
         return op.Add(starts, op.const(offsets[None, :]))
 
     def gathered(self, op: Operators, x: Value, fill: float) -> tuple[Value, list[Value], list[int]]:
@@ -122,7 +122,7 @@ def max_pool(
     flat, inside = (op.Reshape(item, op.ints([*[0] * rank, -1])) for item in (flat, inside))
     best = op.ArgMax(op.cast(op.And(op.Equal(taken, largest), inside), INT32), axis=2 + rank, keepdims=1)
     lead = [op.dim(X, axis) for axis in range(2)]
-    numbers = op.Reshape(count(op, times(op, *lead)), op.ints([*lead, *[1] * rank]))
+    numbers = op.Reshape(numbers_below(op, times(op, *lead)), op.ints([*lead, *[1] * rank]))
     planes = op.Mul(numbers, value_of(op, times(op, *windows.sizes)))
     found = op.Squeeze(op.GatherElements(op.Expand(flat, op.shape(taken)), best, axis=2 + rank), [2 + rank])
     return op.Squeeze(largest, [2 + rank]), op.Add(found, planes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import minus, plus, times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -29,7 +29,7 @@ from purexport.lowering.support.pairs import Pair, from_interleaved, operand, pa
 from purexport.lowering.tensor.concat import flip
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, roll
-from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 _LARGEST_MATRIX = 512
 _NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}
@@ -126,7 +126,7 @@ def half_dft_matrices(op: Emitter, points: Any, dtype: int) -> tuple[Value, Valu
 def _completed(op: Emitter, value: Pair, points: Any) -> Pair:
     """All frequencies of a real signal: the first half, and its mirror image, conjugated."""
     axis = value.rank - 1
-    end = add_sizes(op, subtract_sizes(op, points, _half(op, points)), 1)
+    end = plus(op, minus(op, points, _half(op, points)), 1)
     mirrored = value.map(lambda part: flip(op, slice_axis(op, part, axis, 1, end), [axis]))
     real = op.Concat(value.real, mirrored.real, axis=axis)
     imag = op.Concat(value.imag, op.Neg(mirrored.imag), axis=axis)
@@ -151,7 +151,7 @@ def _sized(op: Emitter, value: Value, points: Any) -> Value:
         if points < size:
             return slice_axis(op, value, axis, 0, points)
         return constant_pad_nd(op, value, [0, points - size], 0)
-    missing = largest(op, value_of(op, subtract_sizes(op, points, size)), op.const(0))
+    missing = largest(op, value_of(op, minus(op, points, size)), op.const(0))
     padded = constant_pad_nd(op, value, [0, missing], 0)
     return slice_axis(op, padded, axis, 0, points)
 
@@ -237,7 +237,7 @@ def _to_real(op: Emitter, value: Operand, sizes: Any, dim: Any, power: int) -> V
     axes, points = _axes(op, value, sizes, dim)
     whole = sizes is None or _is_whole(op.known(sizes[-1]))
     if whole:
-        points[-1] = times(op, subtract_sizes(op, points[-1], 1), 2)
+        points[-1] = times(op, minus(op, points[-1], 1), 2)
     return _c2r(op, value, axes, points, power, whole=whole)
 
 
@@ -389,7 +389,7 @@ def fft_ifftshift(op: Emitter, self: Operand, dim: Any = None) -> Operand:
 
 def _rolled(op: Emitter, value: Operand, dim: Any, more: int) -> Operand:
     axes, sizes = _axes(op, value, None, dim)
-    shifts = [_halved(op, add_sizes(op, size, more)) for size in sizes]
+    shifts = [_halved(op, plus(op, size, more)) for size in sizes]
     of_parts = giving_parts(op)
     result: Operand = map_parts(value, lambda part: roll(of_parts, part, shifts, axes))
     return result

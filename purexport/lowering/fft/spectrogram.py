@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import minus, numbers_below, plus, times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -25,10 +25,9 @@ from purexport.lowering.support.common import full, swap_last
 from purexport.lowering.support.fields import Operand, map_parts
 from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, to_interleaved
-from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, pad
-from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 
 def _window(op: Emitter, window: Any, points: int, length: int | None, dtype: int) -> Value | None:
@@ -83,8 +82,8 @@ def _shape(value: Operand) -> tuple[Any, ...]:
 
 def _frames(op: Emitter, value: Value, points: int, hop: int, window: Value | None) -> Value:
     """The frames of a signal times the window, [..., frames, points]."""
-    left = subtract_sizes(op, op.dim(value, -1), points)
-    count = left // hop + 1 if isinstance(left, int) else add_sizes(op, op.Div(left, op.const(hop)), 1)
+    left = minus(op, op.dim(value, -1), points)
+    count = left // hop + 1 if isinstance(left, int) else plus(op, op.Div(left, op.const(hop)), 1)
     begin = op.Mul(iota(op, count), op.const(hop))
     places = op.Add(op.Unsqueeze(begin, [1]), op.Unsqueeze(iota(op, points), [0]))
     frames = op.Gather(value, places, axis=value.rank - 1)
@@ -154,9 +153,9 @@ def istft(
     frames = op.dim(self.real, -1)
     square = full(op, [n_fft], 1, dtype) if shaped is None else op.Mul(shaped, shaped)
     weight = op.ConvTranspose(full(op, [1, 1, frames], 1, dtype), op.Unsqueeze(square, [0, 1]), strides=[hop])
-    total = add_sizes(op, times(op, subtract_sizes(op, frames, 1), hop), n_fft)
+    total = plus(op, times(op, minus(op, frames, 1), hop), n_fft)
     start = n_fft // 2 if center else 0
-    end = add_sizes(op, length, start) if length is not None else subtract_sizes(op, total, start)
+    end = plus(op, length, start) if length is not None else minus(op, total, start)
     parts = [slice_axis(op, item, 2, start, end) for item in (signal, weight)]
     result = _lengthened(op, op.Squeeze(op.Div(*parts), [1]), total, start, length)
     return result if self.rank == 3 else op.Squeeze(result, [0])
@@ -177,7 +176,7 @@ def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) 
         return value
     if isinstance(known, int) and isinstance(total, int):
         return constant_pad_nd(op, value, [0, known + start - total], 0)
-    missing = largest(op, value_of(op, subtract_sizes(op, add_sizes(op, known, start), total)), op.const(0))
+    missing = largest(op, value_of(op, minus(op, plus(op, known, start), total)), op.const(0))
     return constant_pad_nd(op, value, [0, missing], 0)
 
 
@@ -201,7 +200,7 @@ def _over_places(op: Emitter, window_length: Any, periodic: bool, window: Callab
     """A window of a computed length: a function of 0 to 1, in double.  A window of one element is 1."""
     length = value_of(op, window_length)
     last = length if periodic else op.Sub(length, op.const(1))
-    steps = op.cast(int_range(op, 0, length), dtypes.DOUBLE)
+    steps = op.cast(numbers_below(op, length), dtypes.DOUBLE)
     place = op.Div(steps, op.cast(largest(op, last, op.const(1)), dtypes.DOUBLE))
     found = window(place)
     alone = op.Equal(length, op.const(1))

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from proto_schema.legalization.loops import repeat
+from proto_schema.legalization.sizes import times
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
-from purexport.lowering.support.common import dims_of, reshape, times
+from purexport.lowering.support.common import dims_of, reshape
 from purexport.lowering.tensor.create import iota
 
 _DRAWS = 64

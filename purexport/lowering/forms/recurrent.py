@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
 from purexport.lowering.support.common import full
-from purexport.lowering.support.positions import int_range
 
 
 def _parts(op: Emitter, value: Value, count: int, size: int) -> tuple[Value, ...]:
@@ -156,6 +155,6 @@ def _steps(
         value.dtype = given.dtype
     *finals, collected = last
     if backward:
-        order = op.Sub(op.Sub(time, op.const(1)), int_range(op, 0, op.dim(given, 0)))
+        order = op.Sub(op.Sub(time, op.const(1)), numbers_below(op, op.dim(given, 0)))
         collected = op.Gather(collected, order, axis=0)
     return [collected, *finals]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from proto_schema.legalization.loops import repeat
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -45,7 +45,6 @@ from purexport.lowering.support.matrices import (
     diagonal_of,
     dim_of,
     identity_matrix,
-    index_range,
     lapack_info,
     masked,
     min_size,
@@ -108,7 +107,7 @@ def lu_factors(op: Emitter, matrix: T) -> tuple[T, Value, Value]:
     """
     rows, columns = row_indices(op, matrix), column_indices(op, matrix)
     count, rank = _rank(op, matrix), matrix.rank
-    numbers = index_range(op, count)
+    numbers = numbers_below(op, count)
 
     def step(op: Emitter, at: Value, matrix: T, pivots: Value, order: Value) -> list[Any]:
         sizes = fields.size_of_pivot(op, column_at(op, matrix, at))
@@ -138,13 +137,13 @@ def exchanged(op: Emitter, value: T, rows: Value, at: Value, other: Value) -> T:
 
 def unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
     """The row numbers for each matrix of a batch, [..., rows, 1]."""
-    numbers = as_column(op, index_range(op, rows))
+    numbers: Value = as_column(op, numbers_below(op, rows))
     return broadcast_to(op, numbers, [*batch, rows, 1]) if batch else numbers
 
 
 def permutation_of_pivots(op: Emitter, pivots: Value, rows: Any) -> Value:
     """The original row at each place, [..., rows, 1], after the exchanges given by LAPACK's `pivots`, [..., k]."""
-    numbers = as_column(op, index_range(op, rows))
+    numbers = as_column(op, numbers_below(op, rows))
     pivots = op.cast(pivots, dtypes.INT64)
 
     def step(op: Emitter, at: Value, order: Value) -> list[Value]:
@@ -157,7 +156,7 @@ def permutation_of_pivots(op: Emitter, pivots: Value, rows: Any) -> Value:
 
 def permutation_matrix(op: Emitter, order: Value, dtype: int | None) -> Value:
     """The permutation matrix E, [..., n, n], so that E @ x has the rows of x in `order`."""
-    return op.cast(op.Equal(order, as_row(op, index_range(op, op.dim(order, -2)))), dtype)
+    return op.cast(op.Equal(order, as_row(op, numbers_below(op, op.dim(order, -2)))), dtype)
 
 
 def _permutation(op: Emitter, order: Value, like: T) -> T:
@@ -239,7 +238,7 @@ def geqrf(op: Emitter, self: T) -> tuple[T, T]:
     """
     rows, columns = row_indices(op, self), column_indices(op, self)
     count, last = _rank(op, self), self.rank - 2
-    numbers = index_range(op, count)
+    numbers = numbers_below(op, count)
 
     def step(op: Emitter, at: Value, matrix: T, sizes: T) -> list[T]:
         here = column_at(op, matrix, at)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from proto_schema.legalization.loops import WRITTEN_OUT
+from proto_schema.legalization.sizes import minus, numbers_below
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -20,8 +21,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.products import multiply
 from purexport.lowering.support.common import INT64_MAX, full
 from purexport.lowering.support.loops import parts_of_steps
-from purexport.lowering.support.positions import int_range
-from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 Part = Callable[[Emitter, Value, Value, Value], Value]  # of the group's number, its start and its end, each [1]
 
@@ -49,7 +49,7 @@ def grouped_mm(
         return multiply(op, segment, matrix) if rows else multiply(op, matrix, segment)
 
     size, other = op.dim(segmented, axis), op.dim(mat2 if rows else self, 2 if rows else 1)
-    behind = subtract_sizes(op, size, op.Squeeze(slice_axis(op, op.cast(offs, dtypes.INT64), 0, -1, INT64_MAX), [0]))
+    behind = minus(op, size, op.Squeeze(slice_axis(op, op.cast(offs, dtypes.INT64), 0, -1, INT64_MAX), [0]))
     rest = full(op, [behind, other] if rows else [other, behind], 0, self.dtype or dtypes.FLOAT)
     result = _joined(op, part, offs, axis, rest, only_filled=True)
     return op.cast(result, op.result_dtype)
@@ -86,5 +86,5 @@ def _joined(op: Emitter, part: Part, offs: Value, axis: int, rest: Value | None,
     if isinstance(count, int) and count <= WRITTEN_OUT:
         parts = [step(op, op.const([group])) for group in range(count)]
         return op.Concat(*parts, *([rest] if rest is not None else []), axis=axis)
-    groups = op.Reshape(op.NonZero(op.Less(starts, ends)), [-1]) if only_filled else int_range(op, 0, count)
+    groups = op.Reshape(op.NonZero(op.Less(starts, ends)), [-1]) if only_filled else numbers_below(op, count)
     return parts_of_steps(op, groups, step, axis, rest)

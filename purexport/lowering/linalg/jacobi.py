@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from proto_schema.legalization.loops import repeat_while
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import numbers_below, times, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -32,7 +32,6 @@ from purexport.lowering.support.matrices import (
     as_row,
     batch_dims,
     identity_matrix,
-    index_range,
     masked,
     safe_divisor,
     slice_along,
@@ -94,7 +93,7 @@ def _is_real(op: Emitter, turned: Value) -> Value:
 
 def _picked(op: Emitter, value: Value, places: Value) -> Value:
     """The columns of `value` at `places`, [..., n], of each matrix."""
-    numbers = as_column(op, index_range(op, op.dim(value, -1)))
+    numbers = as_column(op, numbers_below(op, op.dim(value, -1)))
     return op.MatMul(value, op.cast(op.Equal(numbers, as_row(op, places)), value.dtype))
 
 
@@ -163,7 +162,7 @@ def _next_round(op: Emitter, half: Any) -> Value:
             order[0], order[1], order[-1] = 0, half, half - 1
         return op.const(order)
     last = op.Sub(op.Mul(half, op.const(2)), op.const(1))
-    places = index_range(op, op.Add(last, op.const(1)))
+    places = numbers_below(op, op.Add(last, op.const(1)))
     others = op.Where(op.Less(places, half), op.Sub(places, op.const(1)), op.Add(places, op.const(1)))
     others = op.Where(op.Equal(places, op.const(1)), half, others)
     others = op.Where(op.Equal(places, last), op.Sub(half, op.const(1)), others)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from proto_schema.legalization.loops import repeat
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -28,7 +28,6 @@ from purexport.lowering.support.matrices import (
     column_at,
     column_indices,
     diagonal_of,
-    index_range,
     masked,
     row_at,
     row_indices,
@@ -208,7 +207,7 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
 def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
     """Where a block starts, and where it has two rows, both [..., n]."""
     is_pair = op.Less(pivots, op.const(0))
-    numbers = index_range(op, op.dim(pivots, -1))
+    numbers = numbers_below(op, op.dim(pivots, -1))
     earlier = op.cast(op.Less(as_column(op, numbers), as_row(op, numbers)), dtypes.FLOAT)
     before = op.cast(op.MatMul(op.cast(is_pair, dtypes.FLOAT), earlier), dtypes.INT64)
     odd = op.Sub(before, op.Mul(op.Div(before, op.const(2)), op.const(2)))
@@ -218,7 +217,7 @@ def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
 
 def _divided_by_blocks(op: Emitter, LD: Value, starts: Value, is_pair: Value, value: Value) -> Value:
     """`value` divided by D: by the diagonal, or by the inverse of a block of two rows."""
-    numbers = index_range(op, op.dim(LD, -1))
+    numbers = numbers_below(op, op.dim(LD, -1))
     next_row = op.Equal(as_column(op, numbers), op.Add(as_row(op, numbers), op.const(1)))
     first_of_pair = op.And(starts, is_pair)
     below = masked(op, op.And(next_row, as_row(op, first_of_pair)), LD)

@@ -13,20 +13,13 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import times
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_over_fields
-from purexport.lowering.support.common import (
-    axis_of,
-    beside_product,
-    dims_of,
-    full,
-    reshape,
-    swap_last,
-    times,
-)
+from purexport.lowering.support.common import axis_of, beside_product, dims_of, full, reshape, swap_last
 from purexport.lowering.support.fields import Operand, add, by_products, conj, map_parts, mul, real_part
 from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, operand

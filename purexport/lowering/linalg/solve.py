@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -29,7 +29,6 @@ from purexport.lowering.support.matrices import (
     diagonal_of,
     dim_of,
     identity_matrix,
-    index_range,
     masked,
     row_at,
     row_indices,
@@ -212,7 +211,7 @@ def lu_solve(op: Emitter, self: T, LU_data: T, LU_pivots: Value) -> T:
 def _pivots(op: Emitter, matrix: T) -> tuple[T, Value, T, Value]:
     """The values of the pivots, [..., n], the sign of all exchanges, [...], and LU with its pivots."""
     packed, pivots, _ = lu_factors(op, matrix)
-    numbers = op.Add(index_range(op, dim_of(op, matrix, -1)), op.const(1))
+    numbers = op.Add(numbers_below(op, dim_of(op, matrix, -1)), op.const(1))
     real = real_part(matrix)
     stays = op.Equal(op.cast(pivots, dtypes.INT64), numbers)
     signs = op.Where(stays, op.like(1, real), op.like(-1, real))

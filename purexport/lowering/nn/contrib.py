@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from proto_schema.legalization.sizes import plus
 from purexport import dtypes
 from purexport.aten.graph import Dim
 from purexport.graph.ir import Node, Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.tensor.slices import add_sizes
 
 DOMAIN = "com.microsoft"
 UNDEFINED = 0  # the dtype of an output that is left out
@@ -90,7 +90,7 @@ def group_query_attention(
         total = op.cast(_value(op, op.dim(padding, 1)), dtypes.INT32)
         used = op.Sub(op.ReduceSum(op.cast(padding, dtypes.INT32), axes=[1], keepdims=0), 1)
     else:
-        total = op.cast(_value(op, add_sizes(op, past, length)), dtypes.INT32)
+        total = op.cast(_value(op, plus(op, past, length)), dtypes.INT32)
         used = op.Expand(op.Sub(total, 1), op.ints([batch]))
     bias = _with_padding(op, query, None if lengths else padding, bias, length)
     shape = query.shape or (None, None, None)

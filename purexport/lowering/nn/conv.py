@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import minus, plus
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import each_axis, permute
-from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 
 @lower("aten::_convolution", "aten::_convolution.deprecated", "aten::convolution")
@@ -64,7 +65,7 @@ def convolution(
         result = op.ConvTranspose(batched, weight, bias, **options)
         for axis, (item, most) in enumerate(zip(wanted, largest, strict=True), 2):
             if isinstance(item, Value):
-                end = subtract_sizes(op, add_sizes(op, op.dim(result, axis), item), most)
+                end = minus(op, plus(op, op.dim(result, axis), item), most)
                 result = slice_axis(op, result, axis, 0, end)
     else:
         result = op.Conv(batched, weight, bias, **options)
@@ -117,7 +118,7 @@ def conv_padding(
     sizes = [op.dim(weight, 2 + axis) for axis in range(spatial)]
     total = [_span(op, size, step) for size, step in zip(sizes, each_axis(dilation, spatial), strict=True)]
     begins = [_half(op, item) for item in total]
-    ends = [subtract_sizes(op, whole, begin) for whole, begin in zip(total, begins, strict=True)]
+    ends = [minus(op, whole, begin) for whole, begin in zip(total, begins, strict=True)]
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     options: dict[str, Any] = {}
     if any(isinstance(item, Value) for item in total):

@@ -12,14 +12,13 @@ from typing import Any
 import torch
 
 from proto_schema.legalization.loops import repeat
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.slices import slice_axis
 
 _END = 2**63 - 1
@@ -39,7 +38,7 @@ def _rows(op: Emitter, targets: Value, lengths: Value) -> Value:
     known = lengths.const
     longest = op.dim(labels, 0) if known is None else int(known.max())
     before = op.Concat(op.const([0]), slice_axis(op, _sums(op, lengths), 0, 0, -1), axis=0)
-    places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(int_range(op, 0, longest), [0]))
+    places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(numbers_below(op, longest), [0]))
     last = op.Sub(value_of(op, op.dim(labels, 0)), op.const(1))
     places = op.Where(op.Less(places, last), places, last)
     return op.Gather(labels, places, axis=0)
@@ -77,7 +76,7 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
     # a label may follow the previous label without a blank between them if they differ
     moved = op.Concat(slice_axis(op, states, 1, 0, 2), slice_axis(op, states, 1, 0, -2), axis=1)
     skips = op.Not(op.Or(eq(op, states, op.const(blank)), eq(op, states, moved)))
-    place = int_range(op, 0, op.dim(states, 1))
+    place = numbers_below(op, op.dim(states, 1))
     skips = op.And(skips, op.Greater(place, op.const(1)))
     never = op.like(-math.inf, log_probs)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import torch
 
+from proto_schema.legalization.sizes import minus, numbers_below, plus
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.attention import each_for_queries, scores_of
 from purexport.lowering.support.common import INT64_MAX, dims_of
-from purexport.lowering.support.positions import int_range
-from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 
 @lower("purexport_llm::visible")
@@ -94,7 +94,7 @@ def attention_with_past(
         keys, values = op.Concat(past_key, key, axis=2), op.Concat(past_value, value, axis=2)
         return attention(op, query, keys, values, mask, bias, sinks, scale, softcap, causal), keys, values
     if bias is not None:
-        mask = _both(op, query, add_sizes(op, op.dim(past_key, 2), op.dim(key, 2)), bias, mask)
+        mask = _both(op, query, plus(op, op.dim(past_key, 2), op.dim(key, 2)), bias, mask)
     inputs = [query, key, value, mask, past_key, past_value]
     return tuple(op.multi("Attention", *inputs, outputs=3, scale=scale, softcap=softcap or None))
 
@@ -116,8 +116,8 @@ def _both(op: Emitter, query: Value, keys: int | Value, bias: Value, mask: Value
 def _at_or_before(op: Emitter, query: Value, key: Value) -> Value:
     """[queries, keys]: true for the keys up to the one that has as many behind it as the query has."""
     queries, keys = op.dim(query, -2), op.dim(key, -2)
-    rows = op.Add(int_range(op, 0, queries), subtract_sizes(op, keys, queries))
-    return op.Not(op.Greater(op.Unsqueeze(int_range(op, 0, keys), [0]), op.Unsqueeze(rows, [1])))
+    rows = op.Add(numbers_below(op, queries), minus(op, keys, queries))
+    return op.Not(op.Greater(op.Unsqueeze(numbers_below(op, keys), [0]), op.Unsqueeze(rows, [1])))
 
 
 @lower("purexport_llm::rotary")

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import operator_of
@@ -28,7 +28,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, permute
-from purexport.lowering.support.positions import int_range
 
 _KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
 
@@ -189,7 +188,7 @@ def _places(op: Emitter, method: Method, old: Any, new: Any, scale: float | None
     """
     sizes = [op.cast(value_of(op, size), dtypes.FLOAT) for size in (old, new)]
     step = op.Div(sizes[0], sizes[1]) if scale is None else op.const(1 / scale, dtypes.FLOAT)
-    steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
+    steps = op.cast(numbers_below(op, new), dtypes.FLOAT)
     if method is not _NEAREST:
         steps = op.Add(steps, op.const(0.5, dtypes.FLOAT))
     found = op.Floor(op.Mul(steps, step))
@@ -230,7 +229,7 @@ def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale
 def _taps(op: Emitter, method: Method, old: Any, new: Any, step: Value) -> Iterator[tuple[Value, Value]]:
     """Positions of two or four neighbours, [new], and their shares; those beyond the ends are the last ones."""
     half = op.const(0.5, dtypes.DOUBLE)
-    place = op.cast(int_range(op, 0, new), dtypes.DOUBLE)
+    place = op.cast(numbers_below(op, new), dtypes.DOUBLE)
     if method.coordinates == "align_corners":
         place = op.Mul(place, step)
     else:
@@ -264,8 +263,8 @@ def _weight(op: Emitter, distance: Value, cubic: float | None) -> Value:
 def _filter(op: Emitter, method: Method, old: Any, new: Any, step: Value) -> Value:
     """[new, old]: the shares of antialiasing, whose kernel is as wide as a step where that is more than one."""
     half = op.const(0.5, dtypes.DOUBLE)
-    centers = op.Unsqueeze(op.Mul(op.Add(op.cast(int_range(op, 0, new), dtypes.DOUBLE), half), step), [1])
-    pixels = op.Unsqueeze(op.Add(op.cast(int_range(op, 0, old), dtypes.DOUBLE), half), [0])
+    centers = op.Unsqueeze(op.Mul(op.Add(op.cast(numbers_below(op, new), dtypes.DOUBLE), half), step), [1])
+    pixels = op.Unsqueeze(op.Add(op.cast(numbers_below(op, old), dtypes.DOUBLE), half), [0])
     distance = op.Div(op.Sub(pixels, centers), op.Max(step, op.const(1.0, dtypes.DOUBLE)))
     shares = _weight(op, distance, None if method.cubic is None else -0.5)
     return op.Div(shares, op.ReduceSum(shares, axes=[1], keepdims=1))
@@ -359,7 +358,7 @@ def _computed_shares(op: Emitter, method: Method, old: Any, new: Any, scale: flo
     if method.antialias:
         shares = _filter(op, method, old, new, step)
     else:
-        columns = op.Unsqueeze(int_range(op, 0, old), [0])
+        columns = op.Unsqueeze(numbers_below(op, old), [0])
         shares = functools.reduce(
             op.Add,
             [

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import minus, numbers_below, times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -22,10 +22,9 @@ from purexport.lowering.reduce.cumulative import running_sum
 from purexport.lowering.reduce.reductions import linalg_vector_norm
 from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import axis_of, full, permute, reshape
-from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.indexing import nonzero
 from purexport.lowering.tensor.scatter import index_add, scatter_add
-from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 _END = 2**63 - 1
 
@@ -89,7 +88,7 @@ def unique(
     """
     flat = _flat(op, self)
     size = op.dim(flat, 0)
-    ordered, order = (flat, int_range(op, 0, size)) if size == 0 else top_k(op, flat, size, 0, greatest=False)
+    ordered, order = (flat, numbers_below(op, size)) if size == 0 else top_k(op, flat, size, 0, greatest=False)
     places, inverse, counts = _runs(op, ordered, size, (return_inverse, return_counts))
     if return_inverse:
         inverse = op.ScatterElements(inverse, order, inverse, axis=0)
@@ -126,7 +125,7 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
     The number (or total weight) of each of 0, 1, ... up to the largest value or `minlength` - 1.
     """
     places = op.cast(self, dtypes.INT64)
-    least = op.ints([subtract_sizes(op, minlength, 1)])
+    least = op.ints([minus(op, minlength, 1)])
     last = op.ReduceMax(
         op.Concat(places, least if isinstance(least, Value) else op.const(least), axis=0), axes=[0], keepdims=0
     )
@@ -150,7 +149,7 @@ def one_hot(op: Emitter, self: Value, num_classes: int | Value = -1) -> Value:
     elif num_classes < 0:
         classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
     column = op.Unsqueeze(op.cast(self, dtypes.INT64), [self.rank])
-    return op.cast(eq(op, column, int_range(op, 0, classes)), dtypes.INT64)
+    return op.cast(eq(op, column, numbers_below(op, classes)), dtypes.INT64)
 
 
 @lower("aten::nonzero_static")
@@ -268,7 +267,7 @@ def _histogram(
 
 def _members(op: Emitter, starts: Value, ends: Value, size: Any) -> Value:
     """[segments, elements]: true where the element belongs to the segment."""
-    place = op.Unsqueeze(int_range(op, 0, size), [0])
+    place = op.Unsqueeze(numbers_below(op, size), [0])
     return op.And(ge(op, place, op.Unsqueeze(starts, [1])), lt(op, place, op.Unsqueeze(ends, [1])))
 
 
@@ -407,7 +406,7 @@ def pdist(op: Emitter, self: Value, p: float = 2.0) -> Value:
 
     The distances of all pairs of rows: of the first row to each later one, then of the second, and so on.
     """
-    place = int_range(op, 0, op.dim(self, 0))
+    place = numbers_below(op, op.dim(self, 0))
     before = op.Less(op.Unsqueeze(place, [1]), op.Unsqueeze(place, [0]))
     pairs = op.NonZero(before)
     one, other = (op.Gather(self, op.Gather(pairs, op.const(side), axis=0), axis=0) for side in (0, 1))

@@ -43,14 +43,6 @@ def dims_of(op: Emitter, value: Value) -> list[Any]:
     return [op.dim(value, axis) for axis in range(value.rank)]
 
 
-def times(op: Emitter, one: Any, other: Any) -> Any:
-    """The product of two sizes: an int where both are, else a computed value."""
-    if isinstance(one, int) and isinstance(other, int):
-        return one * other
-    first, second = (op.const(size) if isinstance(size, int) else size for size in (one, other))
-    return op.Mul(first, second)
-
-
 def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     """`value` reshaped to `sizes`: ints, values or expressions, at most one -1.
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -26,12 +26,6 @@ from purexport.lowering.support.fields import (
 )
 from purexport.lowering.support.kernels import smallest
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.positions import int_range
-
-
-def index_range(op: Emitter, size: Any) -> Value:
-    """0, 1, ..., size - 1 as int64, [size]."""
-    return int_range(op, 0, op.known(size))
 
 
 def dim_of(op: Emitter, value: Operand, axis: int) -> int | Value:
@@ -41,12 +35,14 @@ def dim_of(op: Emitter, value: Operand, axis: int) -> int | Value:
 
 def row_indices(op: Emitter, value: Operand) -> Value:
     """The row numbers of the matrices, [n, 1]."""
-    return as_column(op, index_range(op, dim_of(op, value, -2)))
+    numbers: Value = numbers_below(op, dim_of(op, value, -2))
+    return as_column(op, numbers)
 
 
 def column_indices(op: Emitter, value: Operand) -> Value:
     """The column numbers of the matrices, [1, m]."""
-    return as_row(op, index_range(op, dim_of(op, value, -1)))
+    numbers: Value = numbers_below(op, dim_of(op, value, -1))
+    return as_row(op, numbers)
 
 
 def as_column(op: Emitter, vector: T) -> T:
@@ -91,7 +87,7 @@ def identity_matrix(op: Emitter, rows: Any, columns: Any, like: T) -> T:
     if isinstance(rows, int) and isinstance(columns, int):
         unit = op.const(torch.eye(rows, columns, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
     else:
-        same = op.Equal(as_column(op, index_range(op, rows)), as_row(op, index_range(op, columns)))
+        same = op.Equal(as_column(op, numbers_below(op, rows)), as_row(op, numbers_below(op, columns)))
         unit = op.cast(same, like.dtype)
     return in_field_of(op, unit, like)
 
@@ -151,7 +147,7 @@ def lapack_info(op: Emitter, failed: Value) -> Value:
     there is none.
     """
     size = op.dim(failed, -1)
-    numbers = index_range(op, size)
+    numbers = numbers_below(op, size)
     not_later = op.cast(op.Not(op.Less(as_row(op, numbers), as_column(op, numbers))), dtypes.FLOAT)
     before = op.MatMul(op.cast(failed, dtypes.FLOAT), not_later)  # the number of failed ones up to here
     intact = op.cast(op.Less(before, op.const(0.5, dtypes.FLOAT)), dtypes.INT64)

@@ -7,23 +7,13 @@ opset.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from proto_schema.legalization.sizes import value_of
+from proto_schema.legalization.sizes import numbers_below, value_of
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import reshape
-
-
-def int_range(op: Emitter, start: Any, end: Any) -> Value:
-    """start, start + 1, ..., end - 1 as int64; a constant where both are known."""
-    start, end = op.known(start), op.known(end)
-    if isinstance(start, int) and isinstance(end, int):
-        return op.const(torch.arange(start, max(end, start)))
-    return op.Range(value_of(op, start), value_of(op, end), op.const(1))
 
 
 def scatter_add_along(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
@@ -53,6 +43,6 @@ def replace_along(
     else:
         count = op.Gather(op.Shape(positions), op.const(0), axis=0) if positions.shape is None else op.dim(positions, 0)
         first = reshape(op, value_of(op, size), [1])
-        new = op.Expand(first, op.Shape(positions)) if same_part else op.Add(int_range(op, 0, count), first)
-        order = op.ScatterElements(int_range(op, 0, size), positions, new, axis=0)
+        new = op.Expand(first, op.Shape(positions)) if same_part else op.Add(numbers_below(op, count), first)
+        order = op.ScatterElements(numbers_below(op, size), positions, new, axis=0)
     return op.Gather(op.Concat(value, op.cast(parts, value.dtype), axis=axis), order, axis=axis)

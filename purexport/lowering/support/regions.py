@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import numbers_below, times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import permute, reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import int_range
 
 
 def has_kernel(op: Emitter, op_type: str) -> bool:
@@ -54,7 +53,7 @@ def bin_numbers(op: Emitter, bins: int, like: Value, first: int = 0) -> Value:
 
 def step_numbers(op: Emitter, most: Any, dtype: int | None) -> Value:
     """0, 1, ..., most - 1 along the axis of steps."""
-    return op.cast(reshape(op, int_range(op, 0, most), [1, 1, -1]), dtype)
+    return op.cast(reshape(op, numbers_below(op, most), [1, 1, -1]), dtype)
 
 
 def max_count(op: Emitter, counts: Value) -> Value:

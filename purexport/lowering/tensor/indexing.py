@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proto_schema.legalization.sizes import nonnegative, times, value_of
+from proto_schema.legalization.sizes import nonnegative, numbers_below, times, value_of
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
@@ -20,7 +20,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
 from purexport.lowering.support.kernels import widened_dtype
-from purexport.lowering.support.positions import int_range, replace_along, scatter_add_along
+from purexport.lowering.support.positions import replace_along, scatter_add_along
 
 _MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as in older code
 
@@ -312,7 +312,7 @@ def repeat_interleave_counts(op: Emitter, repeats: Value, output_size: Any = Non
 def _repeated(op: Emitter, repeats: Value) -> Value:
     sums = op.CumSum(op.cast(repeats, dtypes.INT64), op.const(0))
     total = op.Gather(op.Concat(op.const([0]), sums, axis=0), op.const(-1), axis=0)
-    places = op.Unsqueeze(int_range(op, 0, total), [1])
+    places = op.Unsqueeze(numbers_below(op, total), [1])
     passed = op.Not(op.Less(places, op.Unsqueeze(sums, [0])))
     result: Value = op.ReduceSum(op.cast(passed, dtypes.INT64), axes=[1], keepdims=0)
     return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.sizes import minus
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -16,7 +17,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape, reshape_to_result
 from purexport.lowering.support.kernels import largest
-from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import slice_axis
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 # the dtypes that ONNX Runtime's Pad has kernels for; the schema allows more
@@ -52,7 +53,7 @@ def pad_sequence(
     longest = op.Max(*computed, *([max(known)] if known else [])) if computed else max(known)
     rows = []
     for item, length in zip(sequences, lengths, strict=True):
-        missing = subtract_sizes(op, longest, length)
+        missing = minus(op, longest, length)
         ends = [0, missing] if padding_side == "right" else [missing, 0]
         padded = _pad(op, item, [*[0, 0] * (item.rank - 1), *ends], "constant", padding_value)
         rows.append(op.Unsqueeze(padded, [0 if batch_first else 1]))
@@ -154,7 +155,7 @@ def _padding_of(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *
         return full(op, dims, filler, value.dtype or dtypes.FLOAT)
     if not front:
         return slice_axis(op, value, axis, 0, width)
-    return slice_axis(op, value, axis, subtract_sizes(op, op.dim(value, axis), width), INT64_MAX)
+    return slice_axis(op, value, axis, minus(op, op.dim(value, axis), width), INT64_MAX)
 
 
 def _gathered(

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import nonnegative, times
+from proto_schema.legalization.sizes import nonnegative, numbers_below, times
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.arithmetic import floor_divide
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.positions import int_range, replace_along, scatter_add_along
+from purexport.lowering.support.positions import replace_along, scatter_add_along
 from purexport.lowering.tensor.slices import axes_last, diagonal_positions, slice_axis
 
 
@@ -44,7 +44,7 @@ def slice_scatter(
         return replace_along(op, self, axis, op.const(places), src)
     if stride == 1 and _is_concat(begin, stop):
         return _concat(op, self, src, axis, begin, stop)
-    positions = slice_axis(op, int_range(op, 0, size), 0, begin, stop, stride)
+    positions = slice_axis(op, numbers_below(op, size), 0, begin, stop, stride)
     return replace_along(op, self, axis, positions, src)
 
 

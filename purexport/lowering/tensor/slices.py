@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from proto_schema.legalization.moving import triangle
-from proto_schema.legalization.sizes import times, value_of
+from proto_schema.legalization.sizes import minus, numbers_below, plus, times, value_of
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -20,7 +20,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.windows import windows
 
 
@@ -46,26 +45,11 @@ def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step:
     return op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=None if step == 1 else [step])
 
 
-def add_sizes(op: Emitter, one: Any, other: Any) -> Any:
-    """The sum of two sizes, each an int or a computed value."""
-    one, other = op.known(one), op.known(other)
-    if isinstance(one, int) and isinstance(other, int):
-        return one + other
-    left = one if isinstance(one, Value) else op.const(one)
-    return op.known(op.Add(left, other if isinstance(other, Value) else op.const(other)))
-
-
-def subtract_sizes(op: Emitter, one: Any, other: Any) -> Any:
-    """The difference of two sizes, each an int or a computed value."""
-    other = op.known(other)
-    return add_sizes(op, one, -other if isinstance(other, int) else op.Neg(other))
-
-
 @lower("aten::narrow", "aten::narrow_copy")
 def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value:
     """aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
-    end = add_sizes(op, start, length)
+    end = plus(op, start, length)
     if end == 0 and op.known(length) != 0:
         end = INT64_MAX  # a slice from a negative start up to the end of the axis
     return slice_axis(op, self, axis, start, end)
@@ -83,7 +67,7 @@ def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
     axis = axis_of(dim, self.rank)
     position = op.known(index)
     if isinstance(position, int) and position < 0 and not op.means_today("Gather"):  # which counts from the end
-        position = add_sizes(op, op.dim(self, axis), position)
+        position = plus(op, op.dim(self, axis), position)
     return op.Gather(self, position if isinstance(position, Value) else op.const(position), axis=axis)
 
 
@@ -254,10 +238,10 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
         matrix = torch.arange(rows * columns).reshape(rows, columns)
         return op.const(matrix.diagonal(offset).clone())
     down, right = max(-offset, 0), max(offset, 0)
-    height, width = value_of(op, subtract_sizes(op, rows, down)), value_of(op, subtract_sizes(op, columns, right))
+    height, width = value_of(op, minus(op, rows, down)), value_of(op, minus(op, columns, right))
     length = largest(op, smallest(op, height, width), op.const(0))
-    first = add_sizes(op, times(op, columns, down), right)
-    steps = op.Mul(int_range(op, 0, length), value_of(op, add_sizes(op, columns, 1)))
+    first = plus(op, times(op, columns, down), right)
+    steps = op.Mul(numbers_below(op, length), value_of(op, plus(op, columns, 1)))
     return op.Add(steps, value_of(op, first))
 
 
@@ -286,13 +270,13 @@ def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: 
     All positions of the matrix are gathered; off the diagonal they point at a zero after the last element.
     """
     axis, length = self.rank - 1, op.dim(self, -1)
-    size = add_sizes(op, length, abs(offset))
+    size = plus(op, length, abs(offset))
     if isinstance(length, int) and isinstance(size, int):
         places = torch.full((size, size), length)
         places.diagonal(offset).copy_(torch.arange(length))
         found = op.const(places)
     else:
-        row, column = op.Unsqueeze(int_range(op, 0, size), [1]), op.Unsqueeze(int_range(op, 0, size), [0])
+        row, column = op.Unsqueeze(numbers_below(op, size), [1]), op.Unsqueeze(numbers_below(op, size), [0])
         on_diagonal = op.Equal(op.Add(row, op.const(offset)), column)
         found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), value_of(op, length))
     sizes = dims_of(op, self)
