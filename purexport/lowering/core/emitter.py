@@ -397,6 +397,12 @@ class Emitter:
             for item, _ in bound
         ):
             return None  # this opset computes nothing with that dtype
+        given = binding.given_types(bound)
+        wide = running.chosen(None, (op_type, newest), given, False)
+        if wide:  # no version takes the dtype
+            inputs = [self._widened(item, formal, wide) for item, formal in bound]
+            found = self._older(rows, op_type, inputs, outputs, attributes)
+            return found if found is None else self._as_given(found, schema, given, wide)
         types = binding.bound_types(schema, newest, bound, self.site.source)
         values = [self._constant(item, formal, types) for item, formal in bound]
         node = Node(op_type, values, [], attributes)
@@ -474,13 +480,17 @@ class Emitter:
         binding.check_output(schema, opset, node.outputs[0].dtype)
         inferring.infer_outputs(node, schema, self.builder.scope)
         self.body.graph.nodes.append(node)
-        if not wide:
-            return tuple(node.outputs)
+        return self._as_given(node.outputs, schema, given, wide or {})
+
+    def _as_given(
+        self, found: Sequence[Value], schema: operators.OpSchema, given: running.Types, wide: Mapping[str, int]
+    ) -> tuple[Value, ...]:
+        """Results that were computed in wider dtypes, in those that the inputs have."""
         back, last = dict(given), len(schema.outputs) - 1
-        formals = [schema.outputs[min(place, last)].type for place in range(outputs)]
+        formals = [schema.outputs[min(place, last)].type for place in range(len(found))]
         return tuple(
             self.cast(item, back[formal]) if formal in wide else item
-            for item, formal in zip(node.outputs, formals, strict=True)
+            for item, formal in zip(found, formals, strict=True)
         )
 
     def _widened(self, item: Any, formal: operators.Formal, wide: Mapping[str, int]) -> Any:

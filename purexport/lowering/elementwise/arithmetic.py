@@ -1,7 +1,7 @@
 """Elementwise arithmetic: one row where ONNX has the same operator, a short function where it does not.
 
 Type promotion has happened before a rule runs. What differs between torch and ONNX concerns NaN, integers, rounding and
-the sign of zero. Integers go through `kernels.widened`, which computes them in a dtype that ONNX Runtime has a kernel
+the sign of zero. Integers go through the emitter, which computes them in a dtype that ONNX Runtime has a kernel
 for.
 """
 
@@ -16,7 +16,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower, unary
 from purexport.lowering.support.fields import hypotenuse, wider_float
-from purexport.lowering.support.kernels import widened, widened_where
 
 for _names, _op_type in {
     "sigmoid special_expit": "Sigmoid",
@@ -45,7 +44,7 @@ def _integers_too(op_type: str, *targets: str) -> None:
     """A row for an operator of one operand that keeps the dtype of integers; a trace also calls it with a number."""
 
     def rule(op: Emitter, self: Value) -> Value:
-        return widened(op, op_type, self)
+        return op.emit(op_type, self)
 
     add(Rule(rule, ("self",), ("self",)), *targets)
 
@@ -55,7 +54,7 @@ _integers_too("Neg", "aten::neg", "aten::negative")
 
 
 def _scaled(op: Emitter, value: Value, alpha: Any) -> Value:
-    return value if not isinstance(alpha, Value) and alpha == 1 else widened(op, "Mul", value, op.like(alpha, value))
+    return value if not isinstance(alpha, Value) and alpha == 1 else op.Mul(value, op.like(alpha, value))
 
 
 # Arithmetic ---------------------------------------------------------------------------------------------------------
@@ -69,13 +68,13 @@ def add_rule(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
     """
     if self.dtype == dtypes.BOOL:
         return op.Or(self, other) if alpha else self
-    return widened(op, "Add", self, _scaled(op, other, alpha))
+    return op.Add(self, _scaled(op, other, alpha))
 
 
 @lower("aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other")
 def sub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
     """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    return widened(op, "Sub", self, _scaled(op, other, alpha))
+    return op.Sub(self, _scaled(op, other, alpha))
 
 
 @lower("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
@@ -84,7 +83,7 @@ def rsub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
 
     `other - alpha * self`.
     """
-    return widened(op, "Sub", other, _scaled(op, self, alpha))
+    return op.Sub(other, _scaled(op, self, alpha))
 
 
 @lower("aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other")
@@ -93,7 +92,7 @@ def mul(op: Emitter, self: Value, other: Value) -> Value:
 
     Booleans are multiplied as a logical and.
     """
-    return op.And(self, other) if self.dtype == dtypes.BOOL else widened(op, "Mul", self, other)
+    return op.And(self, other) if self.dtype == dtypes.BOOL else op.Mul(self, other)
 
 
 @lower(
@@ -140,14 +139,14 @@ def floor_divide(op: Emitter, self: Value, other: Value) -> Value:
     if dtypes.is_floating(self.dtype):
         return _floor_divide_floats(op, self, other)
     # one less than the truncated quotient where the signs differ and the remainder is not zero
-    quotient = widened(op, "Div", self, other)
+    quotient = op.Div(self, other)
     if _is_unsigned(self) or (op.is_at_least(self, 0) and op.is_at_least(other, 1)):
         return quotient
-    left = widened(op, "Sub", self, widened(op, "Mul", quotient, other))
+    left = op.Sub(self, op.Mul(quotient, other))
     zero = op.like(0, self)
     differs = op.Xor(op.Less(left, zero), op.Less(other, zero))
     down = op.And(differs, op.cast(left, dtypes.BOOL))
-    return widened(op, "Sub", quotient, op.cast(down, self.dtype))
+    return op.Sub(quotient, op.cast(down, self.dtype))
 
 
 def _floor_divide_floats(op: Emitter, self: Value, other: Value) -> Value:
@@ -173,7 +172,7 @@ def _is_unsigned(value: Value) -> bool:
 
 
 def _trunc_divide(op: Emitter, self: Value, other: Value) -> Value:
-    quotient = widened(op, "Div", self, other)
+    quotient = op.Div(self, other)
     return trunc(op, quotient) if dtypes.is_floating(self.dtype) else quotient
 
 
@@ -185,7 +184,7 @@ def fmod(op: Emitter, self: Value, other: Value) -> Value:
     """
     if dtypes.is_floating(self.dtype):
         return _truncated_remainder(op, self, other)
-    return widened(op, "Mod", self, other, fmod=1)
+    return op.Mod(self, other, fmod=1)
 
 
 @lower("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", promote="self other")
@@ -195,7 +194,7 @@ def remainder(op: Emitter, self: Value, other: Value) -> Value:
     The remainder has the sign of `other`, as in Python; ONNX Mod does this for integers only.
     """
     if not dtypes.is_floating(self.dtype):
-        return widened(op, "Mod", self, other)
+        return op.Mod(self, other)
     left = _truncated_remainder(op, self, other)
     zero = op.like(0, self)
     differs = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
@@ -245,7 +244,7 @@ def _within(op: Emitter, left: Value, one: Value, by: Value) -> Value:
 @lower("aten::addcmul", promote="self tensor1 tensor2")
 def addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
     """aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"""
-    return widened(op, "Add", self, _scaled(op, widened(op, "Mul", tensor1, tensor2), value))
+    return op.Add(self, _scaled(op, op.Mul(tensor1, tensor2), value))
 
 
 @lower("aten::addcdiv", promote="self tensor1 tensor2")
@@ -374,7 +373,7 @@ def pow_scalar(op: Emitter, self: Value, exponent: Value) -> Value:
     if number in (1, 2, 3):
         result = self
         for _ in range(int(number) - 1):
-            result = widened(op, "Mul", result, self)
+            result = op.Mul(result, self)
         return result
     if number == 0.5:
         return op.Sqrt(self)
@@ -401,7 +400,7 @@ def square(op: Emitter, self: Value) -> Value:
 
     The square of a boolean is an int64.
     """
-    return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else widened(op, "Mul", self, self)
+    return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else op.Mul(self, self)
 
 
 @lower("aten::rsqrt", promote="self", to_float=True)
@@ -493,7 +492,7 @@ def rad2deg(op: Emitter, self: Value) -> Value:
 def is_negative(op: Emitter, value: Value) -> Value:
     """True below zero and for the negative zero, which is told from zero by its reciprocal."""
     zero = op.like(0, value)
-    below = widened(op, "Less", value, zero)
+    below = op.Less(value, zero)
     return op.Or(below, op.Less(op.Reciprocal(value), zero)) if dtypes.is_floating(value.dtype) else below
 
 
@@ -554,7 +553,7 @@ def sign(op: Emitter, self: Value) -> Value:
     0 for NaN; ONNX Sign returns NaN for it.
     """
     if not dtypes.is_floating(self.dtype):
-        return widened(op, "Sign", self)
+        return op.Sign(self)
     return op.Where(op.IsNaN(self), op.like(0, self), op.Sign(self))
 
 
@@ -565,6 +564,6 @@ def heaviside(op: Emitter, self: Value, values: Value) -> Value:
     `values` where `self` is zero, else 0 below and 1 above. For NaN the result is 0.
     """
     zero = op.like(0, self)
-    positive = op.cast(widened(op, "Greater", self, zero), self.dtype)
+    positive = op.cast(op.Greater(self, zero), self.dtype)
     is_zero = op.Not(op.cast(self, dtypes.BOOL))
-    return widened_where(op, is_zero, values, positive)
+    return op.Where(is_zero, values, positive)

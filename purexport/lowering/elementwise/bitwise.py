@@ -13,7 +13,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower
 from purexport.lowering.elementwise.arithmetic import floor_divide
-from purexport.lowering.support.kernels import widened, widened_where
 
 
 def _bitwise(name: str, logical: str, bits: str) -> None:
@@ -62,9 +61,9 @@ def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
     `self * 2**other`; 0 for a shift that is negative or moves all bits out.
     """
     beyond, zero = _beyond(op, other, _bits(self)), op.like(0, self)
-    places = other if beyond is None else widened_where(op, beyond, zero, other)
-    shifted = widened(op, "Mul", self, _power_of_two(op, places))
-    return shifted if beyond is None else widened_where(op, beyond, zero, shifted)
+    places = other if beyond is None else op.Where(beyond, zero, other)
+    shifted = op.Mul(self, _power_of_two(op, places))
+    return shifted if beyond is None else op.Where(beyond, zero, shifted)
 
 
 @lower(
@@ -82,15 +81,15 @@ def bitwise_right_shift(op: Emitter, self: Value, other: Value) -> Value:
     0 or -1.
     """
     beyond, zero = _beyond(op, other, _bits(self) - _is_signed(self)), op.like(0, self)
-    places = other if beyond is None else widened_where(op, beyond, zero, other)
+    places = other if beyond is None else op.Where(beyond, zero, other)
     if op.has("BitShift") and self.dtype in (dtypes.UINT8, dtypes.UINT32, dtypes.UINT64):
         shifted = op.BitShift(self, places, direction="RIGHT")
     else:
         shifted = floor_divide(op, self, _power_of_two(op, places))
     if beyond is None:
         return shifted
-    sign = widened_where(op, widened(op, "Less", self, zero), op.like(-1, self), zero) if _is_signed(self) else zero
-    return widened_where(op, beyond, sign, shifted)
+    sign = op.Where(op.Less(self, zero), op.like(-1, self), zero) if _is_signed(self) else zero
+    return op.Where(beyond, sign, shifted)
 
 
 def _bits(value: Value) -> int:
@@ -119,12 +118,12 @@ def gcd(op: Emitter, self: Value, other: Value) -> Value:
     Euclid's algorithm, written out with as many steps as the largest numbers of the dtype can need (Lame's theorem).
     """
     bits = _bits(self) - _is_signed(self)
-    one, two = widened(op, "Abs", self), widened(op, "Abs", other)
+    one, two = op.Abs(self), op.Abs(other)
     nought, unit = op.like(0, self), op.like(1, self)
     for _ in range(int(bits / 0.694) + 2):
         done = op.Not(op.cast(two, dtypes.BOOL))
-        left = widened(op, "Mod", one, widened_where(op, done, unit, two))
-        one, two = widened_where(op, done, one, two), widened_where(op, done, nought, left)
+        left = op.Mod(one, op.Where(done, unit, two))
+        one, two = op.Where(done, one, two), op.Where(done, nought, left)
     return one
 
 
@@ -136,8 +135,8 @@ def lcm(op: Emitter, self: Value, other: Value) -> Value:
     """
     common = gcd(op, self, other)
     nothing = op.Not(op.cast(common, dtypes.BOOL))
-    part = widened(op, "Div", self, widened_where(op, nothing, op.like(1, self), common))
-    return widened(op, "Abs", widened(op, "Mul", part, other))
+    part = op.Div(self, op.Where(nothing, op.like(1, self), common))
+    return op.Abs(op.Mul(part, other))
 
 
 @lower("aten::ldexp.Tensor")

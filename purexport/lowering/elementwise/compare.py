@@ -15,7 +15,7 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.kernels import largest, smallest, widened, widened_dtype, widened_where
+from purexport.lowering.support.kernels import largest, smallest, widened_dtype
 
 # Order --------------------------------------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ from purexport.lowering.support.kernels import largest, smallest, widened, widen
 @lower("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")
 def eq(op: Emitter, self: Value, other: Value) -> Value:
     """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return widened(op, "Equal", self, other)
+    return op.Equal(self, other)
 
 
 @lower("aten::ne.Tensor", "aten::ne.Scalar", "aten::not_equal.Tensor", "aten::not_equal.Scalar", promote="self other")
@@ -35,19 +35,19 @@ def ne(op: Emitter, self: Value, other: Value) -> Value:
 @lower("aten::lt.Tensor", "aten::lt.Scalar", "aten::less.Tensor", "aten::less.Scalar", promote="self other")
 def lt(op: Emitter, self: Value, other: Value) -> Value:
     """aten::lt.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return widened(op, "Less", self, other)
+    return op.Less(self, other)
 
 
 @lower("aten::gt.Tensor", "aten::gt.Scalar", "aten::greater.Tensor", "aten::greater.Scalar", promote="self other")
 def gt(op: Emitter, self: Value, other: Value) -> Value:
     """aten::gt.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return widened(op, "Greater", self, other)
+    return op.Greater(self, other)
 
 
 @lower("aten::le.Tensor", "aten::le.Scalar", "aten::less_equal.Tensor", "aten::less_equal.Scalar", promote="self other")
 def le(op: Emitter, self: Value, other: Value) -> Value:
     """aten::le.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return widened(op, "LessOrEqual", self, other)
+    return op.LessOrEqual(self, other)
 
 
 @lower(
@@ -59,7 +59,7 @@ def le(op: Emitter, self: Value, other: Value) -> Value:
 )
 def ge(op: Emitter, self: Value, other: Value) -> Value:
     """aten::ge.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return widened(op, "GreaterOrEqual", self, other)
+    return op.GreaterOrEqual(self, other)
 
 
 # Kinds of numbers ---------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def ge(op: Emitter, self: Value, other: Value) -> Value:
 
 def _everywhere(op: Emitter, value: Value, answer: bool) -> Value:
     """`answer` in the shape of `value`, which holds integers."""
-    no = widened(op, "Less", value, value)
+    no = op.Less(value, value)
     return op.Not(no) if answer else no
 
 
@@ -136,8 +136,8 @@ def isclose(
     same = eq(op, self, other)
     if not dtypes.is_floating(self.dtype):
         # torch subtracts integers as integers, and computes the bound in the default float dtype
-        distance = op.cast(widened(op, "Abs", widened(op, "Sub", self, other)), dtypes.FLOAT)
-        size = op.cast(widened(op, "Abs", other), dtypes.FLOAT)
+        distance = op.cast(op.Abs(op.Sub(self, other)), dtypes.FLOAT)
+        size = op.cast(op.Abs(other), dtypes.FLOAT)
     else:
         distance, size = op.Abs(op.Sub(self, other)), op.Abs(other)
     bound = op.Add(op.like(atol, size), op.Mul(op.like(rtol, size), size))
@@ -202,7 +202,7 @@ def where(op: Emitter, condition: Value, self: Value, other: Value) -> Value:
 
     Also takes a uint8 condition, as torch does.
     """
-    return widened_where(op, op.cast(condition, dtypes.BOOL), self, other)
+    return op.Where(op.cast(condition, dtypes.BOOL), self, other)
 
 
 @lower("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
@@ -211,7 +211,7 @@ def masked_fill(op: Emitter, self: Value, mask: Value, value: Any) -> Value:
 
     `mask` broadcasts to `self`; `value` takes the dtype of `self`.
     """
-    return widened_where(op, op.cast(mask, dtypes.BOOL), op.like(value, self), self)
+    return op.Where(op.cast(mask, dtypes.BOOL), op.like(value, self), self)
 
 
 @lower("aten::threshold")
@@ -221,7 +221,7 @@ def threshold(op: Emitter, self: Value, threshold: Any, value: Any) -> Value:
     `self` where it is greater than `threshold`, else `value`. NaN stays NaN.
     """
     small = le(op, self, op.like(threshold, self))
-    return widened_where(op, small, op.like(value, self), self)
+    return op.Where(small, op.like(value, self), self)
 
 
 # Bounds -------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of
-from purexport.lowering.support.kernels import widened, widened_dtype, widened_where
+from purexport.lowering.support.kernels import widened_dtype
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.slices import slice_axis
 
@@ -38,8 +38,8 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
         return value
     axis = axis_of(dim, value.rank)
     doubled = op.Unsqueeze(value, axes=[axis])
-    masked = widened_where(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
-    return widened(op, op_type, masked, axes=[axis + 1], keepdims=0)
+    masked = op.Where(_triangle(op, value, axis), doubled, op.like(neutral, value))
+    return op.emit(op_type, masked, axes=[axis + 1], keepdims=0)
 
 
 @lower("aten::cumsum")
@@ -77,7 +77,7 @@ def diff(
     size = op.dim(value, axis)
     for _ in range(min(n, size) if isinstance(size, int) else n):
         after, before = slice_axis(op, value, axis, 1, INT64_MAX), slice_axis(op, value, axis, 0, -1)
-        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else widened(op, "Sub", after, before)
+        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else op.Sub(after, before)
     return value
 
 
@@ -131,7 +131,7 @@ def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple
     axis = axis_of(dim, value.rank)
     found = _running(op, op_type, value, dim, _worst(value, op_type == "ReduceMax"))
     one, best = op.Unsqueeze(value, axes=[axis]), op.Unsqueeze(found, axes=[axis + 1])
-    beaten = widened(op, "Less", one, best) if op_type == "ReduceMax" else widened(op, "Greater", one, best)
+    beaten = op.Less(one, best) if op_type == "ReduceMax" else op.Greater(one, best)
     place = iota(op, op.dim(value, axis))
     place = op.Reshape(place, [-1, *[1] * (value.rank - axis - 1)])
     candidate = op.And(_triangle(op, value, axis), op.Not(beaten))

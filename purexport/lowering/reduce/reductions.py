@@ -15,7 +15,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import widened
 
 
 def axes_of(value: Value, dim: Any) -> list[int] | None:
@@ -30,7 +29,7 @@ def reduce(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) -> 
     """`op_type` over `dim` (an int, a list, or None for all); `value` itself when it is zero-dim."""
     if value.rank == 0:
         return value
-    return widened(op, op_type, value, axes=axes_of(value, dim), keepdims=int(keepdim))
+    return op.emit(op_type, value, axes=axes_of(value, dim), keepdims=int(keepdim))
 
 
 def count(op: Emitter, value: Value, dim: Any) -> int | Value:
@@ -238,7 +237,7 @@ def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) ->
     """`op_type` (ArgMax or ArgMin), or the position of the first NaN: in torch it is both the largest and
     the smallest.
     """
-    found = widened(op, op_type, value, axis=axis, keepdims=keepdims)
+    found = op.emit(op_type, value, axis=axis, keepdims=keepdims)
     if not dtypes.is_floating(value.dtype):
         return found
     missing = op.cast(op.IsNaN(value), dtypes.FLOAT)
