@@ -137,7 +137,7 @@ ROOMS = {
         "proto_schema/{version_converter,version_converter_cases}",
     ),
     "legalization": _room(
-        "proto_schema/legalization/*",
+        "proto_schema/legalization/* proto_schema/legalization/nn/*",
         "lowering/core/older_forms",
         "proto_schema/{version_converter,version_converter_cases}",
     ),

@@ -22,8 +22,7 @@ from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
 from proto_schema.inference.types import Tensor, Type, text_of
 from proto_schema.inference.walk import stored_content
-from proto_schema.ir.attributes import short, typed_attribute, untyped
-from proto_schema.ir.calls import Bound, BuildError, bind, newest_form, schema_of
+from proto_schema.ir.calls import Bound, BuildError, bind, newest_form, schema_of, short, typed_attribute, untyped
 from proto_schema.ir.constants import array_of, natural_dtype, tensor_of
 from proto_schema.ir.functions import Function
 from proto_schema.ir.graph import Graph, Node, Value

@@ -27,8 +27,8 @@ Form: TypeAlias = "Callable[..., Any]"
 F = TypeVar("F", bound=Form)
 
 FILES = (
-    "activations", "boxes", "caches", "columns", "einsum", "elements", "matrices", "moving", "normalization", "order",
-    "running", "sampling", "windows",
+    "activations", "einsum", "elements", "matrices", "moving", "order", "running",
+    "nn.boxes", "nn.caches", "nn.columns", "nn.normalization", "nn.sampling", "nn.windows",
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from proto_schema.legalization.nn.windows import max_pool
 from proto_schema.legalization.sizes import times
-from proto_schema.legalization.windows import max_pool
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value

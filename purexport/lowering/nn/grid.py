@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proto_schema.legalization.sampling import moved_grid
+from proto_schema.legalization.nn.sampling import moved_grid
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.normalization import by_channel, deviation, in_groups, scaled, statistics
+from proto_schema.legalization.nn.normalization import by_channel, deviation, in_groups, scaled, statistics
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value

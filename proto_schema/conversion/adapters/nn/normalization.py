@@ -11,7 +11,7 @@ from proto_schema.conversion.rows import Result, down, up
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import BOOL, Writer
 from proto_schema.ir import Value
-from proto_schema.legalization.normalization import in_groups, scaled
+from proto_schema.legalization.nn.normalization import in_groups, scaled
 
 
 @down("GroupNormalization", version=18)

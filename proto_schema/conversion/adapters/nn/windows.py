@@ -7,7 +7,7 @@ from typing import Any
 from proto_schema.conversion.rows import Result, down
 from proto_schema.conversion.versioned import VersionedNode
 from proto_schema.conversion.writer import Writer
-from proto_schema.legalization.windows import PoolWindows
+from proto_schema.legalization.nn.windows import PoolWindows
 
 
 def _have_gaps(node: VersionedNode) -> bool:

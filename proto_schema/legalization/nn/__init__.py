@@ -1,0 +1,1 @@
+"""Forms of layers, of images and of their regions."""
