@@ -277,7 +277,7 @@ CALLS = [
             static=static,
         )
         for shape, opsets, static in (
-            (known(4, 6), (9, 17), True),
+            (known(4, 7), (9, 17), True),
             (known(4, 6), (9,), False),
             (ints(4, 6), (11,), True),
         )
