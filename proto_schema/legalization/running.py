@@ -1,9 +1,9 @@
 """Forms of operators that add up: CumSum, CumProd, and ScatterElements and ScatterND with a reduction.
 
 They double: after each round an element holds what the 1, 2, 4, ... elements up to it give together. That takes log2(n)
-rounds and no memory of the square of n, it is right for infinities, and integers wrap as they should. A product or a
-sum of floats along a short axis is that of a triangle instead: the axis is repeated, and the elements behind each one
-are replaced.
+rounds and no memory of the square of n, it is right for infinities, and integers wrap as they should, which they do
+not in every runtime's reductions. A product or a sum of floats along a short axis is that of a triangle instead: the
+axis is repeated, and the elements behind each one are replaced.
 
 A reduction at equal positions sorts the positions. Then those that are equal lie side by side, and the rounds take
 together what belongs to one position. The last element of each group has its result, which is written where no other
@@ -45,7 +45,7 @@ def _running(reduction: str, neutral: int, reduced: str) -> Form:
             raise RefusedError("its axis is computed when the model runs")
         along = places[0] % rank_of(x)
         size = op.dim(x, along)
-        if isinstance(size, int) and size <= SHORT and (reduction == "mul" or is_float(dtype_of(x))):
+        if isinstance(size, int) and size <= SHORT and is_float(dtype_of(x)):
             return _of_triangle(op, x, along, (reduced, neutral), bool(exclusive), bool(reverse))
         numbers = numbers_below(op, size)
         if exclusive:

@@ -184,14 +184,17 @@ def _recorded(
 def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """`args` and `kwargs` of a call of the model: a dict at the end of `args` is its keyword arguments.
 
-    As in torch.onnx an empty dict at the end says that a dict before it is a positional argument.  A dict is positional
-    too if `forward` cannot take its keys as names.  If `kwargs` are given, `args` stay as they are.
+    As in torch.onnx a list stands for the tuple where the model does not take it as its only argument, and an empty
+    dict at the end says that a dict before it is a positional argument.  A dict is positional too if `forward` cannot
+    take its keys as names.  If `kwargs` are given, `args` stay as they are.
     Observed calls stand for the arguments of one.
     Raises ExportError if some of the keys are parameters of `forward` and others are not, or if no call was observed.
     """
     if isinstance(args, Observed):
         return args.form.best.arguments
     given = args if isinstance(args, tuple) else (args,)
+    if isinstance(args, list) and _is_listed(model, args, kwargs):
+        given = tuple(args)
     if kwargs is not None or not given or type(given[-1]) is not dict:
         return given, dict(kwargs or {})
     *first, last = given
@@ -203,7 +206,7 @@ def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tup
     try:
         parameters.bind(*first, **last)
     except TypeError as failure:
-        if not _is_call(parameters, given):
+        if not _fits(parameters, given, {}):
             raise ExportError(
                 f"args end with a dict of keyword arguments ({', '.join(last)}) that the model does not take: "
                 f"{failure}; its parameters are {', '.join(parameters.parameters)}",
@@ -211,6 +214,21 @@ def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tup
             ) from None
         return given, {}
     return tuple(first), dict(last)
+
+
+def _is_listed(model: Any, args: list[Any], kwargs: Mapping[str, Any] | None) -> bool:
+    """Whether the model takes the elements of a list as its arguments, and not the list as one."""
+    parameters = _parameters(model)
+    named = dict(kwargs or {})
+    return parameters is not None and not _fits(parameters, (args,), named) and _fits(parameters, tuple(args), named)
+
+
+def _fits(parameters: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    try:
+        parameters.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _parameters(model: Any) -> inspect.Signature | None:
@@ -226,11 +244,3 @@ def _parameters(model: Any) -> inspect.Signature | None:
         return inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
     except (TypeError, ValueError):
         return None
-
-
-def _is_call(parameters: inspect.Signature, args: Sequence[Any]) -> bool:
-    try:
-        parameters.bind(*args)
-    except TypeError:
-        return False
-    return True

@@ -54,7 +54,12 @@ FACTS = (
     Fact("aten::unsafe_split_with_sizes", pieces=_PLAIN, aliases=Aliases.ALWAYS),
     Fact("aten::unsafe_chunk", pieces=_CHUNKS, aliases=Aliases.ALWAYS),
     Fact("aten::unbind", pieces=Pieces(join="aten::stack", size=_of_one)),
-    Fact("aten::tensor_split", pieces=_PLAIN, shapes={"indices": _between, "sections": _even}),
+    Fact(
+        "aten::tensor_split",
+        pieces=_PLAIN,
+        shapes={"indices": _between, "sections": _even},
+        data_dependent=lambda call: call.target.endswith("tensor_indices_or_sections"),
+    ),
     Fact("aten::hsplit", pieces=Pieces(axis=lambda rank: 0 if rank == 1 else 1), shapes={"array": _columns}),
     Fact("aten::vsplit", pieces=Pieces(axis=lambda rank: 0), shapes={"array": functools.partial(_between, dim=0)}),
     Fact("aten::dsplit", pieces=Pieces(axis=lambda rank: 2), shapes={"array": functools.partial(_between, dim=2)}),

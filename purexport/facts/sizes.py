@@ -84,6 +84,21 @@ def _roll(self: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
     return torch.empty(self.shape, dtype=self.dtype)
 
 
+def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """torch's own function broadcasts the sizes as numbers."""
+    if dim is None:
+        return self.new_empty((indices.numel(),))
+    sizes = list(torch.broadcast_shapes(*([*item.shape[:dim], 1, *item.shape[dim:][1:]] for item in (self, indices))))
+    sizes[dim] = indices.shape[dim]
+    return self.new_empty(sizes)
+
+
+def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> torch.Tensor:
+    """torch's own function reads the size as a number."""
+    columns = x.shape[0] if N is None else N
+    return x.new_empty((x.shape[0], columns), dtype=torch.promote_types(x.dtype, torch.int64))
+
+
 def _dim_arange(like: torch.Tensor, dim: int) -> torch.Tensor:
     """torch's own function reads the size as a number."""
     return like.new_empty((like.shape[dim],), dtype=torch.int64)
@@ -111,6 +126,8 @@ FACTS = (
     Fact("aten::index", data_dependent=_has_mask, shapes={"Tensor": _index}),
     Fact("aten::_unsafe_index", shapes={"Tensor": _index}),
     Fact("aten::combinations", shapes=_combinations),
+    Fact("aten::take_along_dim", shapes=_take_along_dim),
+    Fact("aten::vander", shapes=_vander),
     Fact("aten::_dim_arange", shapes=_dim_arange),
     Fact("aten::roll", shapes=_roll),
     Fact("aten::affine_grid_generator", shapes=_affine_grid),

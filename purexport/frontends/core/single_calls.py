@@ -52,6 +52,8 @@ _KEPT = (
     "ctc_loss.IntList",
     "ctc_loss.Tensor",
     "combinations",
+    "take_along_dim",
+    "vander",
     "one_hot",
     "affine_grid_generator",
     "kron",
@@ -150,6 +152,23 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
     if isinstance(input.shape[0], torch.SymInt):
         return torch.combinations(input, r, with_replacement)
     return _operator("combinations")(input, r, with_replacement)
+
+
+def _take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Any:
+    return _operator("take_along_dim")(input, indices, dim)
+
+
+def _vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
+    return _operator("vander")(x, N, increasing)
+
+
+def _einsum(equation: str, *operands: Any) -> Any:
+    """Under autocast the product of two tensors has the narrow dtype, also of tensors that differ in theirs."""
+    tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
+    if torch.is_autocast_enabled("cpu") and len(tensors) == 2 and all(item.is_floating_point() for item in tensors):
+        if tensors[0].dtype != tensors[1].dtype:
+            tensors = [item.to(torch.get_autocast_dtype("cpu")) for item in tensors]
+    return torch.einsum(equation, *tensors)
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
@@ -272,6 +291,9 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_lstsq, (torch.linalg.lstsq,)),
         (_ctc_loss, (torch.ctc_loss, functional.ctc_loss)),
         (_combinations, (torch.combinations,)),
+        (_take_along_dim, (torch.take_along_dim, torch.Tensor.take_along_dim)),
+        (_vander, (torch.vander,)),
+        (_einsum, (torch.einsum,)),
         (_kron, (torch.kron, torch.Tensor.kron)),
         (_grouped_mm, [getattr(torch, name) for name in ("_grouped_mm",) if hasattr(torch, name)]),
         (_one_hot, (functional.one_hot,)),

@@ -28,6 +28,7 @@ from purexport.frontends.core.request import refuse_output
 from purexport.frontends.core.single_calls import recorded_in_other_forms
 from purexport.frontends.core.structures import Path, StructureNode, apart
 from purexport.frontends.export.constants import decided_by_constants
+from purexport.frontends.export.positions import with_numbers
 from purexport.frontends.export.specs import Place, Relation
 from purexport.shapes.failures import code_of
 from purexport.shapes.guards import holds_but_for_the_smallest
@@ -41,6 +42,12 @@ _OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.
 
 # Functions whose condition on the data only chooses the faster of two ways to one result, and the answer to it.
 _EITHER_WAY = {"torchvision.ops.boxes.batched_nms": False}
+
+# Functions of torch that check their arguments, and whose condition holds for those that are right.
+_CHECKED = {
+    "torch.distributions.distribution.__init__": "the parameters of a distribution",
+    "torch.distributions.distribution._validate_sample": "the sample of a distribution",
+}
 
 
 class _Stopped(Exception):  # noqa: N818  it carries an error out of torch, and never reaches a user
@@ -158,6 +165,7 @@ class Watch:
         name = getattr(function, "__name__", "")
         if self.rows.runs:
             self.rows.writes(name, args, kwargs)
+        args = with_numbers(function, args)
         rows = name in row_loops.NAMES
         result = self.rows.call(function, name, args, kwargs) if rows else function(*args, **kwargs)
         if self._guards() != self._seen:
@@ -176,6 +184,12 @@ class Watch:
         asking = next((name for name in map(_function, frames) if not name.startswith(("torch.", "purexport."))), "")
         if asking in _EITHER_WAY:
             return _EITHER_WAY[asking]
+        checked = next((_CHECKED[name] for name in map(_function, frames) if name in _CHECKED), "")
+        if checked and free_unbacked_symbols(condition):
+            remark = f"torch raises an error where {checked} are not valid; the file does not check it"
+            if remark not in self.remarks:
+                self.remarks.append(remark)
+            return True
         if not free_unbacked_symbols(condition) <= shapes.size_like:
             constant = decided_by_constants(condition)
             if constant is not None:

@@ -6,15 +6,18 @@ by one where rounding took it across a power of two. All products are with power
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
 
+from proto_schema.legalization.sizes import times
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
+from purexport.lowering.support.common import dims_of, reshape
 
 
 def _double(op: Emitter, number: float) -> Value:
@@ -85,3 +88,44 @@ def nextafter(op: Emitter, self: Value, other: Value) -> Value:
     result = op.Where(eq(op, here, there), there, moved)
     missing = op.Or(op.IsNaN(here), op.IsNaN(there))
     return op.cast(op.Where(missing, _double(op, math.nan), result), self.dtype)
+
+
+# As other numbers -----------------------------------------------------------------------------------------------------
+
+_UNSIGNED = {8: dtypes.UINT8, 16: dtypes.UINT16, 32: dtypes.UINT32, 64: dtypes.UINT64}
+
+
+@lower("aten::view.dtype")
+def view_dtype(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
+    """aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)
+
+    The same bytes as other numbers. The last axis grows or shrinks with the width of an element, the lowest bits first.
+    """
+    given, wanted = self.dtype or dtypes.FLOAT, op.result_dtype
+    before, after = (8 * dtypes.torch_dtype(code).itemsize for code in (given, wanted))
+    if before == after:
+        return _with_bits_of(op, self, wanted)
+    dims, last, count = dims_of(op, self), self.rank - 1, max(before, after) // min(before, after)
+    bits = op.cast(_with_bits_of(op, self, _UNSIGNED[before]), dtypes.UINT64)
+    places = [place * min(before, after) for place in range(count)]
+    if before > after:
+        parts = op.BitShift(op.Unsqueeze(bits, [self.rank]), op.const(places, dtypes.UINT64), direction="RIGHT")
+        merged = times(op, dims[last], count)
+        found = reshape(op, op.cast(parts, _UNSIGNED[after]), [*dims[:last], merged])
+        return _with_bits_of(op, found, wanted)
+    size = dims[last]
+    rows = reshape(op, bits, [*dims[:last], size // count if isinstance(size, int) else op.Div(size, count), count])
+    parts = op.cast(op.BitShift(rows, op.const(places, dtypes.UINT64), direction="LEFT"), dtypes.INT64)
+    pieces = op.multi("Split", parts, split=[1] * count, axis=last + 1, outputs=count)
+    whole = op.Squeeze(functools.reduce(op.Add, pieces), [last + 1])
+    return _with_bits_of(op, op.cast(whole, _UNSIGNED[after]), wanted)
+
+
+def _with_bits_of(op: Emitter, value: Value, dtype: int) -> Value:
+    """A value as another dtype of the same width; a truth value has the bits of 0 or 1."""
+    if value.dtype == dtype:
+        return value
+    if dtypes.BOOL in (value.dtype, dtype):
+        return op.cast(value, dtype)
+    found: Value = op.BitCast(value, to=dtype)
+    return found

@@ -35,7 +35,9 @@ def einsum_rule(op: Emitter, equation: str, tensors: Sequence[Operand], path: An
     terms, result = plain_equation(equation, [item.rank for item in tensors])
 
     def contracted(op: Emitter, *operands: Value) -> Value:
-        # torch sums one operand of integers in int64
+        # torch sums one operand of integers in int64, and autocast makes one dtype of several floats
+        if len(operands) > 1 and dtypes.is_floating(op.result_dtype):
+            operands = tuple(op.cast(operand, op.result_dtype) for operand in operands)
         return op.cast(contract(op, operands, terms, result), op.result_dtype)
 
     found: Operand = by_products(op, contracted, *tensors)
@@ -57,7 +59,10 @@ def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]
 def contract(op: Emitter, operands: Sequence[Value], terms: Sequence[str], result: str) -> Value:
     """The product of `operands` with axes `terms`, summed over the letters that `result` does not name."""
     values, names = without_ones(op, operands, terms)
-    return op.Einsum(*values, equation=f"{','.join(map(''.join, names))}->{result}")
+    equation = f"{','.join(map(''.join, names))}->{result}"
+    if op.takes("Einsum", values[0].dtype):
+        return op.Einsum(*values, equation=equation)
+    return op.cast(op.Einsum(*(op.cast(value, dtypes.FLOAT) for value in values), equation=equation), values[0].dtype)
 
 
 # Operators that are an einsum ---------------------------------------------------------------------------------------

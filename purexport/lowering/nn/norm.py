@@ -143,10 +143,11 @@ def native_batch_norm_no_training(
     """aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
     Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)
 
-    The saved statistics are for gradients, and empty.
+    The saved statistics are for gradients, and empty; torch says of some programs that they have the input's dtype.
     """
-    empty = op.const(torch.empty(0, dtype=dtypes.torch_dtype(running_mean.dtype or dtypes.FLOAT)))
-    return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps), empty, empty
+    types = [running_mean.dtype if item is None else dtypes.onnx_code(item.dtype) for item in op.results[1:3]]
+    one, other = (op.const(torch.empty(0, dtype=dtypes.torch_dtype(dtype or dtypes.FLOAT))) for dtype in types)
+    return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps), one, other
 
 
 @lower("aten::_native_batch_norm_legit.no_stats")

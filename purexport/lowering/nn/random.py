@@ -33,6 +33,9 @@ def _uniform(op: Emitter, sizes: Sequence[Any], low: float = 0.0, high: float = 
 
 
 def _normal(op: Emitter, sizes: Sequence[Any], mean: float = 0.0, std: float = 1.0) -> Value:
+    """A deviation of 0 leaves nothing to draw, and ends the process in ONNX Runtime (1.31)."""
+    if std == 0:
+        return full(op, list(sizes), mean, dtypes.FLOAT)
     return _draw(op, "RandomNormal", sizes, mean=mean, scale=std)
 
 

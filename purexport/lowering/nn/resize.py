@@ -23,7 +23,6 @@ from proto_schema.legalization.sizes import numbers_below, value_of
 from proto_schema.wire.records import dataclass
 from purexport import dtypes
 from purexport.aten.names import operator_of
-from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
@@ -85,10 +84,6 @@ def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
     by_shares = not method.is_nearest and not dtypes.is_floating(value.dtype)
     if len(known) == len(before) and not by_shares and not _is_native(op, value, method, known):
         return _by_tables(op, value, method, known)
-    if len(known) < len(before) and method.antialias and method.coordinates == "align_corners":
-        raise UnsupportedForm(
-            "with antialias=True and align_corners=True needs spatial axes of known size", code="size-not-known"
-        )
     if by_shares:
         return _of_bytes(op, value, method, after, sizes, scales)
     return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
@@ -134,7 +129,8 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
         factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
         return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
     is_new = op.has("Resize", "antialias" if method.antialias else "coordinate_transformation_mode")
-    if value.dtype == dtypes.DOUBLE or not is_new:
+    apart = method.antialias and method.coordinates == "align_corners"  # torch's centers are not those of ONNX
+    if value.dtype == dtypes.DOUBLE or not is_new or apart:
         return _written_out(op, value, method, sizes, scales)
     options: dict[str, Any] = {"mode": method.mode, "coordinate_transformation_mode": method.coordinates}
     if method.nearest:

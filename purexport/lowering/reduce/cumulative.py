@@ -90,6 +90,21 @@ def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
     return _of_axis(op, "CumProd", op.cast(self, op.result_dtype), dim)
 
 
+@lower("aten::vander")
+def vander(op: Emitter, x: Value, N: int | None = None, increasing: bool = False) -> Value:
+    """aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor
+
+    Row i holds the powers of element i, as running products: the first power is 1.
+    """
+    rows = op.dim(x, 0)
+    columns = rows if N is None else op.known(N)
+    base = op.Unsqueeze(op.cast(x, op.result_dtype), [1])
+    wide = op.Expand(base, op.ints([rows, columns]))
+    is_first = op.Equal(op.Unsqueeze(iota(op, columns), [0]), op.const(0))
+    powers = _of_axis(op, "CumProd", op.Where(is_first, op.like(1, base), wide), 1)
+    return powers if increasing else op.Slice(powers, [-1], [-INT64_MAX], axes=[1], steps=[-1])
+
+
 @lower("aten::logcumsumexp")
 def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
     """aten::logcumsumexp(Tensor self, int dim) -> Tensor

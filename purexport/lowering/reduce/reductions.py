@@ -6,6 +6,7 @@ are asked for (`op.dim`), never read from the example, so that means over dynami
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import axis_of
+from purexport.lowering.support.common import INT64_MAX, axis_of, full
 
 
 def axes_of(value: Value, dim: Any) -> list[int] | None:
@@ -105,7 +106,31 @@ def prod(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype
 
     Integers are multiplied in int64, as in torch.
     """
-    return reduce(op, "ReduceProd", op.cast(self, op.result_dtype), dim, keepdim)
+    value = op.cast(self, op.result_dtype)
+    if dtypes.is_floating(value.dtype) or value.rank == 0:
+        return reduce(op, "ReduceProd", value, dim, keepdim)
+    return _product_of_integers(op, value, dim, keepdim)
+
+
+def _product_of_integers(op: Emitter, value: Value, dim: Any, keepdim: bool) -> Value:
+    """The product modulo a power of two. ReduceProd of ONNX Runtime (1.31) multiplies integers as doubles.
+
+    A short axis is taken apart, and of a long one the last of the running products counts.
+    """
+    axes = axes_of(value, dim)
+    for axis in range(value.rank) if axes is None else axes:
+        size = op.dim(value, axis)
+        if isinstance(size, int) and 0 < size <= _FEW:
+            parts = op.multi("Split", value, split=[1] * size, axis=axis, outputs=size) if size > 1 else [value]
+            value = functools.reduce(op.Mul, parts)
+            continue
+        shape = [1 if place == axis else op.dim(value, place) for place in range(value.rank)]
+        running = op.CumProd(op.Concat(full(op, shape, 1, value.dtype), value, axis=axis), op.const(axis))
+        value = op.Slice(running, [-1], [INT64_MAX], axes=[axis])
+    return value if keepdim else _squeeze(op, value, axes)
+
+
+_FEW = 8  # elements of an axis that is taken apart
 
 
 @lower("aten::logsumexp", "aten::special_logsumexp", promote="self", to_float=True)

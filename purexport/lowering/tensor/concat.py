@@ -5,18 +5,21 @@ ONNX Expand broadcasts in both directions, so no arithmetic on sizes is needed t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from proto_schema.legalization.sizes import times
 from proto_schema.sizes.reshaping import is_copied
-from purexport.errors import UnsupportedForm
+from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result
+from purexport.lowering.support.common import axis_of, dims_of, full, permute, reshape, reshape_to_result
+from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.reshaping import size_of
 from purexport.lowering.tensor.layout import atleast_1d, atleast_2d, atleast_3d
 
@@ -201,11 +204,20 @@ def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = 
 def combinations(op: Emitter, self: Value, r: int = 2, with_replacement: bool = False) -> Value:
     """aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor
 
-    The table of positions needs an axis of known size.
+    The positions are a table. Along a dynamic axis they are those where a mask over `r` axes is true, which lists them
+    in the same order.
     """
     length = op.dim(self, 0)
+    if not isinstance(length, int) and r > 0:
+        places = int_range(op, 0, length)
+        each = [op.Unsqueeze(places, [axis for axis in range(r) if axis != own]) for own in range(r)]
+        masks = [op.Less(one, other) for one, other in pairwise(each)]
+        if with_replacement:
+            masks = [op.Not(op.Less(other, one)) for one, other in pairwise(each)]
+        mask = functools.reduce(op.And, masks) if masks else op.cast(full(op, [length], 1, dtypes.INT64), dtypes.BOOL)
+        return op.Gather(self, op.Transpose(op.NonZero(mask), perm=[1, 0]), axis=0)
     if not isinstance(length, int):
-        raise UnsupportedForm("of a dynamic axis has no rule", code="size-not-known")
+        return full(op, [0], 0, self.dtype)
     rows = torch.combinations(torch.arange(length), r, with_replacement)
     return op.Gather(self, op.const(rows), axis=0)
 

@@ -15,7 +15,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, full
 
 
-@lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
+@lower("aten::zeros", "aten::empty.memory_format", "aten::_efficientzerotensor", "prim::Uninitialized")
 def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
     """aten::zeros(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor

@@ -179,6 +179,24 @@ def tensor_split(op: Emitter, self: Value, indices: Sequence[Any], dim: int = 0)
     return [slice_axis(op, self, axis, *bounds) for bounds in pairwise([0, *indices, INT64_MAX])]
 
 
+@lower("aten::tensor_split.tensor_indices_or_sections")
+def tensor_split_at(op: Emitter, self: Value, tensor_indices_or_sections: Value, dim: int = 0) -> list[Value]:
+    """aten::tensor_split.tensor_indices_or_sections(Tensor(a -> *) self, Tensor tensor_indices_or_sections, int dim=0)
+    -> Tensor(a)[]
+
+    The positions are elements of the tensor, whose number is known; a number of chunks has to be a constant.
+    """
+    given = tensor_indices_or_sections
+    if not given.rank:
+        if given.const is None:
+            raise UnsupportedForm("by a number of chunks that the data decides has no rule", code="form-without-rule")
+        return tensor_split_sections(op, self, int(given.const), dim)
+    count = op.dim(given, 0)
+    if not isinstance(count, int):
+        raise UnsupportedForm("at positions whose number is dynamic has no rule", code="size-not-known")
+    return tensor_split(op, self, [op.Gather(given, op.const(place), axis=0) for place in range(count)], dim)
+
+
 @lower("aten::hsplit.int")
 def hsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
     """aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
