@@ -68,9 +68,8 @@ def along_axis(function: Any, self: torch.Tensor, *args: Any, dim: int | None = 
 def _combinations(self: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
     """torch's own function selects rows by a mask, so that their number would be an unbacked size."""
     count = self.shape[0]
-    if not isinstance(count, int):
-        return torch.combinations(self, r, with_replacement)
-    rows = math.comb(count + r - 1, r) if with_replacement else math.comb(count, r)
+    step = 1 if with_replacement else -1
+    rows = math.prod(count + step * place for place in range(r)) // math.factorial(r)
     return self.new_empty((rows, r) if r else (0,))
 
 
@@ -93,10 +92,17 @@ def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None =
     return self.new_empty(sizes)
 
 
-def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> torch.Tensor:
+def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> torch.Tensor:  # noqa: N803  the schema's name
     """torch's own function reads the size as a number."""
     columns = x.shape[0] if N is None else N
     return x.new_empty((x.shape[0], columns), dtype=torch.promote_types(x.dtype, torch.int64))
+
+
+def _istft(self: torch.Tensor, n_fft: int, *args: Any, length: Any = None, **others: Any) -> torch.Tensor:
+    """torch's own function reads the length as a number."""
+    if not isinstance(length, torch.SymInt):
+        return torch.ops.aten.istft(self, n_fft, *args, length=length, **others)
+    return self.new_empty((*self.shape[:-2], length), dtype=self.dtype.to_real())
 
 
 def _dim_arange(like: torch.Tensor, dim: int) -> torch.Tensor:
@@ -128,6 +134,7 @@ FACTS = (
     Fact("aten::combinations", shapes=_combinations),
     Fact("aten::take_along_dim", shapes=_take_along_dim),
     Fact("aten::vander", shapes=_vander),
+    Fact("aten::istft", shapes=_istft),
     Fact("aten::_dim_arange", shapes=_dim_arange),
     Fact("aten::roll", shapes=_roll),
     Fact("aten::affine_grid_generator", shapes=_affine_grid),

@@ -30,6 +30,7 @@ from purexport.torch_patches.fakes import counts_typed, implementations
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.math_functions import functions_of_math, math_recorded
 from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.scans import scan_of_torch, scans_in_rounds
 from purexport.torch_patches.sizes import (
     answering,
     conditions_handed_to,
@@ -196,6 +197,13 @@ PATCHES = (
         "torch compiles the bodies of torch.cond and its like, and its compiler would take such Functions apart",
         (2, 3),
         _told_to_dynamo,
+    ),
+    TorchPatch(
+        scans_in_rounds,
+        "torch._higher_order_ops.associative_scan.generic_associative_scan",
+        "torch takes the axis of a scan apart by its size, which would become static",
+        (2, 6),
+        scan_of_torch,
     ),
     TorchPatch(
         counts_typed,

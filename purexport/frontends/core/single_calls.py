@@ -149,8 +149,6 @@ def _grouped_mm(self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: An
 
 
 def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
-    if isinstance(input.shape[0], torch.SymInt):
-        return torch.combinations(input, r, with_replacement)
     return _operator("combinations")(input, r, with_replacement)
 
 
@@ -158,16 +156,16 @@ def _take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> A
     return _operator("take_along_dim")(input, indices, dim)
 
 
-def _vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
+def _vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:  # noqa: N803  the schema's name
     return _operator("vander")(x, N, increasing)
 
 
 def _einsum(equation: str, *operands: Any) -> Any:
     """Under autocast the product of two tensors has the narrow dtype, also of tensors that differ in theirs."""
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
-    if torch.is_autocast_enabled("cpu") and len(tensors) == 2 and all(item.is_floating_point() for item in tensors):
-        if tensors[0].dtype != tensors[1].dtype:
-            tensors = [item.to(torch.get_autocast_dtype("cpu")) for item in tensors]
+    differ = len(tensors) == 2 and tensors[0].dtype != tensors[1].dtype
+    if torch.is_autocast_enabled("cpu") and differ and all(item.is_floating_point() for item in tensors):
+        tensors = [item.to(torch.get_autocast_dtype("cpu")) for item in tensors]
     return torch.einsum(equation, *tensors)
 
 

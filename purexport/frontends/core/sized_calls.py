@@ -31,6 +31,18 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "kaiser_window": ("window_length", "periodic", "beta"),
     "tril_indices": ("row", "col", "offset"),
     "triu_indices": ("row", "col", "offset"),
+    "istft": (
+        "self",
+        "n_fft",
+        "hop_length",
+        "win_length",
+        "window",
+        "center",
+        "normalized",
+        "onesided",
+        "length",
+        "return_complex",
+    ),
     "unfold": ("self", "dimension", "size", "step"),
     **{f"{kind}_pool{axes}d": names for kind, names in _POOLS.items() for axes in (1, 2, 3)},
 }
@@ -44,7 +56,7 @@ OPERATORS = tuple(name + overload for name in _NAMES for overload in dict.fromke
 
 
 def _functions() -> Mapping[Any, str]:
-    found: dict[Any, str] = {torch.Tensor.unfold: "unfold"}
+    found: dict[Any, str] = {torch.Tensor.unfold: "unfold", torch.Tensor.istft: "istft"}
     for name in _NAMES:
         if name != "unfold":
             places = (torch, functional, torch._C._nn)
@@ -58,7 +70,7 @@ FUNCTIONS = _functions()
 def schema(target: str) -> str:
     """The schema of an operator, without its namespace and its aliases, with `SymInt` in the place of `int`."""
     text = str(schema_of(target)).removeprefix("aten::").replace("(a)", "")
-    return re.sub(r"\bint\b(?=[\[ ])", "SymInt", text)
+    return re.sub(r"\bint\b(?=[\[ ?])", "SymInt", text)
 
 
 def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:

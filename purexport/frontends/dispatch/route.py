@@ -64,6 +64,7 @@ from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.conversions import conversions_recorded
 from purexport.torch_patches.eager import compiler_is_loaded, uncompiled
 from purexport.torch_patches.math_functions import math_recorded
+from purexport.torch_patches.scans import scans_in_rounds
 from purexport.torch_patches.sizes import sizes_hashed
 from purexport.torch_patches.torch_jit import called_a_trace, scripts_handed_to
 
@@ -238,6 +239,7 @@ class _Runs:
             attributes_kept(request.model),
             torch.no_grad(),
             uncompiled(),
+            scans_in_rounds() if self.axes else nullcontext(),
             called_a_trace(self.compiled),
             scripts_handed_to(recorder.scripts.run),
             sizes_hashed(hash_of),

@@ -1,7 +1,8 @@
 """Indices that are tensors without axes: `x[:, i]` selects by a number, which torch.export would have to know.
 
-Such an index becomes a number that the program computes, counted from the front.  A number cannot be taken from a
-tensor inside of vmap; there the element is taken by an index with one element, whose axis goes afterwards.
+Such an index becomes a number that the program computes, counted from the front, by which the tensor is selected before
+the rest of the index.  A number cannot be taken from a tensor inside of vmap; what is read there is taken by an index
+with one element, whose axis goes afterwards.
 """
 
 from __future__ import annotations
@@ -14,21 +15,27 @@ Tensor = torch.Tensor
 _FUNCTIONS = (Tensor.__getitem__, Tensor.__setitem__)
 
 
-def with_numbers(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a call, with numbers for such indices."""
+def by_numbers(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a call, without such indices."""
     if function not in _FUNCTIONS or len(args) < 2 or not isinstance(args[0], Tensor):
         return args
-    given = args[1] if isinstance(args[1], tuple) else (args[1],)
-    if not any(map(_is_position, given)):
+    index = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
+    if not any(map(_is_position, index)):
         return args
-    if any(map(_is_batched, (args[0], *given))):
+    batched = any(isinstance(item, Tensor) and torch._C._functorch.is_batchedtensor(item) for item in (args[0], *index))
+    if batched and function is Tensor.__setitem__:
         return args
-    places = _axes(args[0], given)
-    found = tuple(
-        _number(item, args[0].shape[axis]) if _is_position(item) else item
-        for item, axis in zip(given, places, strict=True)
-    )
-    return (args[0], found, *args[2:])
+    data: Tensor = args[0]
+    for place, axis in reversed(list(enumerate(_axes(data, index)))):
+        if _is_position(index[place]):
+            item = index.pop(place)
+            data = _taken(data, axis, item) if batched else data.select(axis, _number(item, data.shape[axis]))
+    return (data, tuple(index) or (Ellipsis,), *args[2:])
+
+
+def _taken(data: Tensor, axis: int, position: Tensor) -> Tensor:
+    counted = torch.where(position < 0, position + data.shape[axis], position)
+    return data.index_select(axis, counted.reshape(1)).squeeze(axis)
 
 
 def _is_position(item: Any) -> bool:
@@ -36,11 +43,7 @@ def _is_position(item: Any) -> bool:
     return isinstance(item, Tensor) and not item.dim() and item.dtype in integers
 
 
-def _is_batched(item: Any) -> bool:
-    return isinstance(item, Tensor) and torch._C._functorch.is_batchedtensor(item)
-
-
-def _axes(data: Tensor, index: tuple[Any, ...]) -> list[int]:
+def _axes(data: Tensor, index: list[Any]) -> list[int]:
     """The axis of `data` that each part of an index begins at."""
     widths = [_width(item) for item in index]
     rest = data.dim() - sum(widths)

@@ -28,7 +28,7 @@ from purexport.frontends.core.request import refuse_output
 from purexport.frontends.core.single_calls import recorded_in_other_forms
 from purexport.frontends.core.structures import Path, StructureNode, apart
 from purexport.frontends.export.constants import decided_by_constants
-from purexport.frontends.export.positions import with_numbers
+from purexport.frontends.export.positions import by_numbers
 from purexport.frontends.export.specs import Place, Relation
 from purexport.shapes.failures import code_of
 from purexport.shapes.guards import holds_but_for_the_smallest
@@ -165,7 +165,7 @@ class Watch:
         name = getattr(function, "__name__", "")
         if self.rows.runs:
             self.rows.writes(name, args, kwargs)
-        args = with_numbers(function, args)
+        args = by_numbers(function, args)
         rows = name in row_loops.NAMES
         result = self.rows.call(function, name, args, kwargs) if rows else function(*args, **kwargs)
         if self._guards() != self._seen:

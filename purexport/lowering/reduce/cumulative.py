@@ -91,7 +91,7 @@ def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 
 
 @lower("aten::vander")
-def vander(op: Emitter, x: Value, N: int | None = None, increasing: bool = False) -> Value:
+def vander(op: Emitter, x: Value, N: int | None = None, increasing: bool = False) -> Value:  # noqa: N803  the schema's name
     """aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor
 
     Row i holds the powers of element i, as running products: the first power is 1.
