@@ -103,6 +103,21 @@ class Run:
         return self.memory.weights
 
 
+_DEEPEST = 5000
+"""Python calls in each other: a module takes several, torch three of them, and Python stops at 1000."""
+
+
+@contextmanager
+def _deep_calls() -> Iterator[None]:
+    """Inside, modules may be nested as deeply as torch itself runs them, although each takes more calls here."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
 @contextmanager
 def opened(
     model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options, memory: Memory | None = None
@@ -131,6 +146,7 @@ def opened(
     functions = AutogradFunctions() if memory is None else memory.functions
     with (
         alone(),
+        _deep_calls(),
         compiled_parts_left(model) as plain,
         with_values(),
         paused_collection(),

@@ -185,6 +185,12 @@ def _placeholders(
                     f"the program's input {spec.target!r} is not a tensor, and inputs in ONNX are tensors",
                     code="program-not-read",
                 )
+            if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                raise ExportError(
+                    "torch.export kept a tensor that exists only inside of torch.func.grad, vjp or the like; "
+                    'capture="auto" takes such a model',
+                    code="program-not-read",
+                )
             key = same_bytes(tensor)
             value = owned.get(key) or AtenValue(symbols.type(tensor))
             if key not in owned:
