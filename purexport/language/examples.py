@@ -8,7 +8,7 @@ outputs may be given instead.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -134,15 +134,10 @@ def pictures_of(model: Any, given: Mapping[str, torch.Tensor] | None) -> Iterato
     What `get_image_features` takes beside pixels says how the model cuts pictures: a grid of patches, patches with
     their positions, patches with a shape, or tiles of the sizes that the config lists.
     """
-    taken = inspect.signature(model.get_image_features).parameters
+    taken = parameters_of(model, "get_image_features")
     dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
     if given is not None:
-        ports = []
-        for name, item in given.items():
-            if name in taken:
-                kind = dtype if item.is_floating_point() else item.dtype
-                ports.append(Port(name, tuple(item.shape), kind, 1, None if item.is_floating_point() else item))
-        yield ports
+        yield _ports_of_one(given, taken, dtype)
         return
     vision = getattr(model.config, "vision_config", model.config)
 
@@ -184,6 +179,54 @@ def pictures_of(model: Any, given: Mapping[str, torch.Tensor] | None) -> Iterato
     tiles = _tiles(model.config, high, wide) if more else 1
     for shape in ((1, channels, high, wide), (1, tiles, channels, high, wide)):
         yield from ([Port("pixel_values", shape, dtype), *extra] for extra in ((more, []) if more else ([],)))
+
+
+def sounds_of(model: Any, given: Mapping[str, torch.Tensor] | None) -> Iterator[list[Port]]:
+    """What a model may take as one sound, the likeliest first, and examples of it: frames of numbers, and masks of
+    frames that are all heard.
+    """
+    taken = parameters_of(model, "get_audio_features")
+    dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
+    if given is not None:
+        yield _ports_of_one(given, taken, dtype)
+        return
+    audio = next((getattr(model.config, name) for name in _AUDIO if hasattr(model.config, name)), model.config)
+    counts = [getattr(audio, name) for name in ("num_mel_bins", "input_dim", "feature_size") if hasattr(audio, name)]
+    longest = getattr(audio, "max_source_positions", None)
+    main = next(iter(taken))
+    for length in (*([2 * longest] if isinstance(longest, int) else ()), 200, 3000):
+        masks = [Port(name, (1, length), torch.int64) for name in taken if "mask" in name]
+        for count in dict.fromkeys(counts):
+            for shape in ((1, count, length), (1, length, count)):
+                yield [Port(main, shape, dtype), *masks]
+
+
+_AUDIO = ("audio_config", "encoder_config")
+
+
+def parameters_of(model: Any, method: str) -> Mapping[str, inspect.Parameter]:
+    """What a method of a model takes, which may only hand on what it is given to that of the model inside."""
+    for owner in (model, getattr(model, "model", None)):
+        found = inspect.signature(getattr(owner, method)).parameters if hasattr(owner, method) else {}
+        named = {name: item for name, item in found.items() if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)}
+        if named:
+            return named
+    return {}
+
+
+def _ports_of_one(given: Mapping[str, torch.Tensor], taken: Collection[str], dtype: torch.dtype) -> list[Port]:
+    """The tensors of a processor that are taken, of these sizes; integers are the only value of their input."""
+    return [
+        Port(
+            name,
+            tuple(item.shape),
+            dtype if item.is_floating_point() else item.dtype,
+            1,
+            None if item.is_floating_point() else item,
+        )
+        for name, item in given.items()
+        if name in taken
+    ]
 
 
 def _tiles(config: Any, high: int, wide: int) -> int:

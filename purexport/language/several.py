@@ -21,6 +21,7 @@ from purexport.language.checked import Written
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import refuse_others, write_files
 from purexport.language.parts import GraphPart
+from purexport.language.senses import sense_of
 from purexport.options import Options
 from purexport.progress import FOLDER_STAGES, Progress
 from purexport.runtime.sessions import session_of
@@ -46,7 +47,7 @@ def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor
     if encoder_decoder.is_encoder_decoder(model):
         parts = encoder_decoder.parts_of(model, last_logits, inputs)
         return Graphs(parts, encoder_decoder.check)
-    if vision.has_pictures(model):
+    if sense_of(model) is not None:
         return Graphs(vision.parts_of(model, last_logits, inputs), vision.check)
     slots = state.slots_of(model)
     if slots:

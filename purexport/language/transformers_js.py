@@ -31,6 +31,7 @@ from purexport.language.checked import Written, check_steps
 from purexport.language.exported import LanguageModelReport
 from purexport.language.folder import refuse_others, removed_on_failure, write_files
 from purexport.language.parts import BATCH, SIZES, GraphPart, Port, layers_of
+from purexport.language.senses import PICTURES
 from purexport.language.several import programs_of
 from purexport.language.state import CacheSlot, slots_of, takes_any_length
 from purexport.language.state import check as check_states
@@ -298,7 +299,7 @@ def _of_pictures(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGrap
         GraphPart(f"{EMBEDDING}.onnx", EmbedTokens(model, marked).eval(), [ids], ["inputs_embeds"], embedding.sizes),
         replace(step, file=f"{DECODER}.onnx"),
     ]
-    token = vision.token_of(model)
+    token = PICTURES.token(model)
 
     def compare(loaded: Any, runs: Mapping[str, Written]) -> float:
         pictures, tokens, last = (runs[part.file] for part in parts)
@@ -312,7 +313,7 @@ def _of_pictures(model: Any, inputs: Mapping[str, Tensor] | None) -> BrowserGrap
         def told(feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return dict(last({port.name: feed[port.name] for port in given}))
 
-        calls: Any = {vision.VISION: pictures, vision.EMBEDDING: _as_file(embedded, tokens)}
+        calls: Any = {PICTURES.file: pictures, vision.EMBEDDING: _as_file(embedded, tokens)}
         calls[vision.DECODER] = _as_file(told, last)
         return vision.check(loaded, [seen, embedding, decoder], calls)
 

@@ -28,15 +28,15 @@ from torch import Tensor, nn
 
 from purexport.errors import ExportError
 from purexport.language.checked import STEPS, Written, bound_of, compared
-from purexport.language.examples import pictures_of
 from purexport.language.library import cache_argument, library
 from purexport.language.parts import BATCH, SIZES, GraphPart, Port, layers_of
+from purexport.language.senses import PICTURES, Sense, sense_of
 from purexport.language.state import CacheSlot, empty_cache, fill_cache, slots_of, takes_any_length
 from purexport.language.step import called, growing_cache
 
-VISION, EMBEDDING, DECODER = "vision.onnx", "embedding.onnx", "decoder.onnx"
+EMBEDDING, DECODER = "embedding.onnx", "decoder.onnx"
 PLACED = "placed_"  # before the name of features of other layers, with a row for each token
-_PAST, _NEW, _WHOLE, _FEATURES = "past_sequence_length", "sequence_length", "total_sequence_length", "image_tokens"
+_PAST, _NEW, _WHOLE = "past_sequence_length", "sequence_length", "total_sequence_length"
 # one for each token: whether it stands for a picture
 _TOKEN_KINDS = ("token_type_ids", "mm_token_type_ids")
 _PREFIX = _TOKEN_KINDS[0]
@@ -46,25 +46,16 @@ _HANDED_ON = {"inputs_embeds", "attention_mask", "position_ids", "past_key_value
 
 def has_pictures(model: Any) -> bool:
     """Whether a model of transformers reads pictures, and places what it sees among the embeddings of a text."""
-    return hasattr(model, "get_image_features") and token_of(model) is not None
-
-
-def token_of(model: Any) -> int | None:
-    """The token that stands for a part of a picture; None where the config has none."""
-    config = model.config
-    for name in ("image_token_id", "image_token_index"):
-        found = getattr(config, name, None)
-        if isinstance(found, int):
-            return found
-    return None
+    return sense_of(model) is PICTURES
 
 
 class See(nn.Module):
     """Pictures to features, and to those of other layers where the decoder is given them."""
 
-    def __init__(self, model: nn.Module, ports: Sequence[Port], source: str, layers: str = "") -> None:
+    def __init__(self, model: nn.Module, sense: Sense, ports: Sequence[Port], source: str, layers: str = "") -> None:
         super().__init__()
         self.model = model
+        self._sense = sense
         self._names = [port.name for port in ports if port.only is None]
         self.fixed = {port.name: port.only for port in ports if port.only is not None}
         self._source = source
@@ -75,9 +66,9 @@ class See(nn.Module):
         fixed = {name: item.to(tensors[0].device) for name, item in self.fixed.items()}
         given = dict(zip(self._names, tensors, strict=True)) | fixed
         if self._source and not self._layers:
-            found, more = _until(self.model, self._source, given), []
+            found, more = _until(self.model, self._sense, self._source, given), []
         else:
-            result = self.model.get_image_features(**given, return_dict=True)  # type: ignore[operator]
+            result = self._sense.seen(self.model, given)
             found = _features_in(result)
             more = [_joined(item) for item in getattr(result, self._layers)] if self._layers else []
         return tuple(item.reshape(-1, item.shape[-1]) for item in (found, *more))
@@ -91,7 +82,7 @@ class _ReachedError(Exception):
         self.features = features
 
 
-def _until(model: Any, source: str, given: Mapping[str, Tensor]) -> Tensor:
+def _until(model: Any, sense: Sense, source: str, given: Mapping[str, Tensor]) -> Tensor:
     """The features as the submodule `source` gives them."""
 
     def reached(_: Any, __: Any, result: Any) -> None:
@@ -99,7 +90,7 @@ def _until(model: Any, source: str, given: Mapping[str, Tensor]) -> Tensor:
 
     hook = model.get_submodule(source).register_forward_hook(reached)
     try:
-        return _features(model, given)
+        return _features_in(sense.seen(model, given))
     except _ReachedError as found:
         return found.features
     finally:
@@ -110,10 +101,6 @@ def _tensor_in(result: Any) -> Any:
     """The tensor that a module gives as its features; None for other results."""
     found = result if isinstance(result, Tensor) else getattr(result, "pooler_output", None)
     return found if isinstance(found, Tensor) else None
-
-
-def _features(model: Any, given: Mapping[str, Tensor]) -> Tensor:
-    return _features_in(model.get_image_features(**given, return_dict=True))
 
 
 def _features_in(result: Any) -> Tensor:
@@ -135,13 +122,13 @@ class Embed(nn.Module):
         self.model = model
         self._token = token
 
-    def forward(self, input_ids: Tensor, image_features: Tensor, *layers: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, input_ids: Tensor, features: Tensor, *layers: Tensor) -> tuple[Tensor, ...]:
         """[batch, tokens, hidden size] each; without any features the token has its own embedding, as in the model."""
-        seen = torch.ones_like(image_features[:1, :1]).sum() > 0
+        seen = torch.ones_like(features[:1, :1]).sum() > 0
         here = (input_ids == self._token) & seen
         embedded = self.model.get_input_embeddings()(input_ids.masked_fill(here, 0))
         places = here.reshape(-1).long().cumsum(0).reshape(here.shape) * here
-        placed = torch.where(here.unsqueeze(-1), _behind_zeros(image_features).to(embedded.dtype)[places], embedded)
+        placed = torch.where(here.unsqueeze(-1), _behind_zeros(features).to(embedded.dtype)[places], embedded)
         return (placed, *(_behind_zeros(item)[places] for item in layers))
 
 
@@ -225,18 +212,19 @@ def _decoder_heard(model: Any) -> Iterator[list[dict[str, Any]]]:
 
 
 def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[GraphPart]:
-    """The graphs of a model; `inputs` is what a processor made of one picture.
+    """The graphs of a model; `inputs` is what a processor made of one picture or sound.
 
     Raises ExportError for a model that does not run, or whose decoder is given more than the graphs hand on.
     """
-    name, token = type(model).__name__, int(token_of(model) or 0)
+    sense = sense_of(model) or PICTURES
+    name, token = type(model).__name__, int(sense.token(model) or 0)
     slots = slots_of(model)
     failed: list[Exception] = []
-    for ports in pictures_of(model, inputs):
+    for ports in sense.ports(model, inputs):
         tensors = {port.name: port.example({}, torch.Generator().manual_seed(0)) for port in ports}
         try:
             with torch.no_grad():
-                found = called(model, tensors, lambda **given: _seen(model, given))
+                found = called(model, tensors, lambda **given: _seen(model, sense, given))
                 count, width, source, fields = found
                 heard, cache = called(
                     model, _prompt(model, tensors, count, token), lambda **given: _heard(model, given, slots)
@@ -248,8 +236,8 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
     else:
         reason = f" ({failed[0]})".partition("\n")[0] if failed else ""
         raise ExportError(
-            f"{name} does not run on pictures as its config has them; give what its processor makes, as inputs={{...}}"
-            + reason,
+            f"{name} does not run on {sense.noun} as its config has them; give what its processor makes, as "
+            f"inputs={{...}}{reason}",
             code="not-a-decoder",
         )
     field, layers, masks = _of_layers(heard, fields, count)
@@ -290,15 +278,15 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
             for part, size in zip(("key", "value"), sizes, strict=True)
         ]
         present = [*layers_of("present", len(shapes), "")]
-    sizes = SIZES | {_FEATURES: 5}
+    sizes = SIZES | {sense.axis: 5}
     pixels = [port for port in ports if port.only is None]
-    features = ["image_features", *of_layers]
+    features = [sense.features, *of_layers]
     embedding = [Port("input_ids", (BATCH, _NEW), torch.int64, words)]
-    embedding += [Port(item, (_FEATURES, width), dtype) for item in features]
+    embedding += [Port(item, (sense.axis, width), dtype) for item in features]
     placed = ["inputs_embeds", *(PLACED + item for item in of_layers)]
     decoder = EmbeddingsStep(model, [port.name for port in given], last_logits, slots, (layers, masks)).eval()
     return [
-        GraphPart(VISION, See(model, ports, source, field).eval(), pixels, features, sizes),
+        GraphPart(sense.file, See(model, sense, ports, source, field).eval(), pixels, features, sizes),
         GraphPart(EMBEDDING, Embed(model, token).eval(), embedding, placed, sizes),
         GraphPart(DECODER, decoder, [*given, *past], ["logits", *present], sizes),
     ]
@@ -328,7 +316,7 @@ def _shapes(name: str, layer: Any) -> tuple[int, int, int]:
     return layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]
 
 
-def _seen(model: Any, given: Mapping[str, Tensor]) -> tuple[int, int, str, dict[str, int]]:
+def _seen(model: Any, sense: Sense, given: Mapping[str, Tensor]) -> tuple[int, int, str, dict[str, int]]:
     """(places in the text, hidden size, the submodule that gives the features, other lists and their lengths).
 
     Where no submodule gives the features it is ''.
@@ -340,7 +328,7 @@ def _seen(model: Any, given: Mapping[str, Tensor]) -> tuple[int, int, str, dict[
         if name
     ]
     try:
-        result = model.get_image_features(**given, return_dict=True)
+        result = sense.seen(model, given)
     finally:
         for hook in hooks:
             hook.remove()
@@ -387,12 +375,13 @@ def check(model: Any, parts: Sequence[GraphPart], runs: Mapping[str, Written], s
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
     vision, _, decoder = parts
-    token = int(token_of(model) or 0)
+    sense = sense_of(model) or PICTURES
+    token = int(sense.token(model) or 0)
     pictures = dict(zip(vision.input_names, vision.args(2), strict=True))
-    features = runs[VISION](pictures)
+    features = runs[sense.file](pictures)
     nothing = {name: item[:0] for name, item in features.items()}
     pictures |= getattr(vision.module, "fixed", {})
-    given = _prompt(model, pictures, features["image_features"].shape[0], token)
+    given = _prompt(model, pictures, features[sense.features].shape[0], token)
     state = dict(zip(decoder.input_names, decoder.args(**{BATCH: 1, _PAST: 0}), strict=True))
     state = {name: torch.zeros_like(item) for name, item in state.items()}
     new, worst = given["input_ids"], 0.0

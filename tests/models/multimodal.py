@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from purexport.language.senses import SOUNDS, sense_of
 from purexport.language.state import slots_of
 from purexport.language.vision import has_pictures
 from tests.models import decoders
@@ -65,6 +66,12 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "gemma4": {"audio_token_id": 96},
     "gemma4_text": {"hidden_size_per_layer_input": 0},
     "paligemma": {"projection_dim": 32},
+    **dict.fromkeys(("voxtral", "qwen3_asr"), {"audio_token_id": 98}),
+    "voxtral_encoder": {"max_source_positions": 10, "intermediate_size": 64},
+    "qwen3_asr_encoder": {"n_window_infer": 100, "output_dim": 32, "downsample_hidden_size": 8},
+    "granite_speech": {"audio_token_index": 98, "has_lora_adapter": False, "window_size": 15},
+    "granite_speech_encoder": {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "context_size": 20, "output_dim": 10},
+    "blip_2_qformer": {"encoder_hidden_size": 32},
     "bailing_hybrid": {"layer_types": ["linear_attention", "full_attention"]},
 }
 _WITHOUT_HEADS = ("is_decoder",)  # what tells a decoder alone
@@ -83,6 +90,8 @@ def made(name: str, kind: str) -> tuple[Any, dict[str, torch.Tensor] | None]:
         raise LeftOutError(f"no tiny model that runs: {line(error)}") from error
     if kind == "state" and not keeps:
         raise LeftOutError("keeps nothing but keys and values")
+    if kind == "audio" and sense_of(model) is not SOUNDS:
+        raise LeftOutError("has no get_audio_features, or no token for sound")
     if kind == "vision" and not has_pictures(model):
         raise LeftOutError("has no get_image_features, or no token for pictures")
     if kind == "encoder-decoder" and not getattr(model.config, "is_encoder_decoder", False):
