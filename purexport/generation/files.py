@@ -76,6 +76,12 @@ def files_of(folder: Path) -> dict[str, GraphFile]:
             "target='onnx' or 'onnxruntime'",
             code="not-a-runnable-folder",
         )
+    if "audio.onnx" in there:
+        raise ExportError(
+            f"{folder} has a model that reads text and sound, which is not run from here; run its three files in "
+            "ONNX Runtime, as docs/language-models.md has their inputs",
+            code="not-a-runnable-folder",
+        )
     raise ExportError(
         f"{folder} has none of {', '.join(dict.fromkeys(names[0] for names in KINDS))}; give a folder that `purexport "
         "llm` or `purexport hf` wrote",

@@ -98,6 +98,8 @@ def _attention(
         found: Tensor = own_function(module, query, key, value, added, s_aux=s_aux, is_causal=is_causal, **others)[0]
         return found, None
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    if _is_one(query.shape[0]) and not _is_one(key.shape[0]):  # learned queries, the same for all rows
+        query = query.expand(key.shape[0], -1, -1, -1)
     result = own.operator("attention")(
         query,
         key,
@@ -110,6 +112,11 @@ def _attention(
         bool(causal) and attention_mask is None,
     )
     return result.transpose(1, 2).contiguous(), None
+
+
+def _is_one(size: Any) -> bool:
+    """Whether a size is 1; a symbol is not asked."""
+    return isinstance(size, int) and size == 1
 
 
 def _function_for(module: torch.nn.Module, others: dict[str, Any]) -> Callable[..., Any] | None:
