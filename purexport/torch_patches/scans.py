@@ -1,7 +1,7 @@
 """Runs `associative_scan` over an axis of unknown size in rounds, because torch's own takes the axis apart by its size.
 
 After each round an element is combined with the 1, 2, 4, ... elements up to it, so that as many rounds are enough as
-the size has binary digits.  The rounds are a `while_loop`, which the route by dispatch records.
+the size has binary digits.  The rounds are a `while_loop`, which the trace records.
 """
 
 from __future__ import annotations

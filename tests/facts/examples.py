@@ -292,7 +292,10 @@ EXAMPLES: list[Example] = [
     example("aten::index.Tensor", CUBE, [None, integers(1, 0), torch.tensor(2)]),
     example("aten::_unsafe_index.Tensor", CUBE, [None, integers(1, 0), torch.tensor(2)]),
     *(example("aten::combinations", numbers(4), r, again) for r in (0, 2, 3) for again in (True, False)),
-    *(example("aten::tensor_split.tensor_indices_or_sections", numbers(5), item) for item in (integers(1), integers(3))),
+    *(
+        example("aten::tensor_split.tensor_indices_or_sections", numbers(5), item)
+        for item in (integers(1), integers(3))
+    ),
     example("aten::take_along_dim", numbers(3, 5), torch.tensor([[1, 4]]), 1),
     example("aten::take_along_dim", numbers(3, 5), torch.tensor([[1], [0]])),
     *(example("aten::vander", numbers(4), count, True) for count in (None, 3)),

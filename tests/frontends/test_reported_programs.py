@@ -22,7 +22,7 @@ import purexport
 from tests.harness import run_ort
 from tests.tolerances import CHAIN, assert_near
 
-BOTH = ("dispatch", "export")
+BOTH = ("trace", "export")
 ALL = (*BOTH, "script")
 
 
@@ -244,7 +244,7 @@ PROGRAMS = [
         lambda: sums,
         [(numbers(6, 3),), (numbers(9, 3),), (numbers(1, 3),)],
         N,
-        ("dispatch",),
+        ("trace",),
         default=True,
     ),
     Program(
@@ -252,12 +252,12 @@ PROGRAMS = [
         lambda: linear_steps,
         [(numbers(2, 7, 3), numbers(2, 7, 3)), (numbers(5, 12, 3), numbers(5, 12, 3))],
         {"a": {0: "n", 1: "t"}, "b": {0: "n", 1: "t"}},
-        ("dispatch",),
+        ("trace",),
     ),
     Program("functional_call", Scaled, [(numbers(2, 4),), (numbers(5, 4),)], N),
-    Program("func.grad", lambda: slope, [(numbers(3, 4),), (numbers(5, 4),)], N, ("dispatch",)),
-    Program("jacrev", lambda: jacobian, [(numbers(4),), (numbers(6),)], N, ("dispatch",)),
-    Program("hessian", lambda: curvature, [(numbers(3),)], routes=("dispatch",)),
+    Program("func.grad", lambda: slope, [(numbers(3, 4),), (numbers(5, 4),)], N, ("trace",)),
+    Program("jacrev", lambda: jacobian, [(numbers(4),), (numbers(6),)], N, ("trace",)),
+    Program("hessian", lambda: curvature, [(numbers(3),)], routes=("trace",)),
     Program("view-dtype", lambda: bits, [(numbers(3, 4),), (numbers(5, 4),)], N, opset=26),
     Program("nested-330", lambda: nested(330), [(numbers(2, 4),)]),
     Program(
@@ -272,7 +272,7 @@ PROGRAMS = [
         Steps,
         [(numbers(2, 5, 3),), (numbers(3, 8, 3),)],
         {"x": {0: "n", 1: "t"}},
-        ("dispatch", "script"),
+        ("trace", "script"),
     ),
     Program("arange-out", lambda: counted, [(numbers(3, 4),), (numbers(5, 4),)], N, ALL),
     Program(
@@ -291,7 +291,7 @@ PROGRAMS = [
             (numbers(6, 4), torch.tensor([3, -1])),
             (numbers(6, 4), torch.tensor([4, 9])),
         ],
-        routes=("dispatch", "script"),
+        routes=("trace", "script"),
     ),
     Program("a-list-of-arguments", lambda: added, [[numbers(3, 4), numbers(3, 4)]], routes=ALL, default=True),
 ]
