@@ -396,6 +396,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="of the networks, as in 1/2: spread over the alphabet")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one network and exporter")
     parser.add_argument("--json", type=Path, help="append one record a line to this file")
+    parser.add_argument("--resume", action="store_true", help="run only what has no record in that file yet")
     parser.add_argument("--loud", action="store_true", help="let the processes write to the terminal")
     options = parser.parse_args()
 
@@ -412,10 +413,12 @@ def main() -> None:
     exporters = [*options.route, *(("dynamo=False", "dynamo=True") if options.peers else ())]
     for route in options.route:
         purexport.export(nn.ReLU(), torch.ones(2), capture=route)
-    records: list[dict[str, Any]] = []
+    resumed = options.resume and options.json and options.json.exists()
+    records: list[dict[str, Any]] = list(map(json.loads, options.json.open())) if resumed else []
+    known = {(record["name"], record["exporter"]) for record in records}
     place, parts = map(int, options.part.split("/"))
     for network in [one for one in networks if not options.only or one.name in options.only][place - 1 :: parts]:
-        for exporter in exporters:
+        for exporter in (exporter for exporter in exporters if (network.name, exporter) not in known):
             record = measured(network, exporter, options.limit, options.loud)
             records.append(record)
             print(

@@ -32,6 +32,10 @@ class UnfollowedError(Exception):
     """An argument that torch itself must see first, such as a tensor of a layer of torch.func.  No user sees it."""
 
 
+class RefusedError(Exception):
+    """Operands that a kernel does not take; the cause is what it says.  No user sees it."""
+
+
 class Recipe:
     """What a call gives: layouts, or with `plain` a result that is no tensor.
 
@@ -118,13 +122,10 @@ class Layouts:
             found, shares = self._found(operator, args, kwargs, example)
         except (ExportError, UnfollowedError):
             raise
-        except Exception as error:
-            try:
-                return self._by_data(operator, args, kwargs)
-            except ExportError:
-                raise
-            except Exception:
-                raise error from None
+        except RefusedError as refusal:
+            raise (refusal.__cause__ or refusal) from None
+        except Exception:
+            return self._by_data(operator, args, kwargs)  # what the kernel refuses, it says itself
         symbolic = bool(numbers_in(args, kwargs)) or any(
             not item.layout_.static for item in tensors_in(args, kwargs) if type(item) is Recorded
         )
@@ -177,7 +178,14 @@ class Layouts:
         return found, not fresh and _shares(operator, list(leaves([found], {})), tensors_in(given, named))
 
     def _by_torch(self, operator: Operator, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What torch's meta function gives."""
+        """What torch's meta function gives.  Raises RefusedError where the kernel takes no such operands."""
+        if operator.target in metas.LAX:
+            try:
+                operator.overload(
+                    *mapped(_zeros, given), **{name: mapped(_zeros, item) for name, item in named.items()}
+                )
+            except Exception as error:
+                raise RefusedError from error
         if operator.kernel is not operator.overload and not tensors_in(given, named):
             # torch finds no kernel for an operator of our own that makes a tensor of numbers alone
             shape = shape_function_of(operator.target)
@@ -372,6 +380,10 @@ class Layouts:
         operands = self.owner.elements.reals(tensors)
         shares = _shares(operator, several, operands)
         return Recipe(_shaped(found, iter(made)), shares, keeps=False, elements=several)
+
+
+def _zeros(item: Any) -> Any:
+    return torch.zeros(item.shape, dtype=item.dtype) if isinstance(item, torch.Tensor) else item
 
 
 def _shaped(like: Any, items: Iterator[Any]) -> Any:

@@ -8,7 +8,7 @@ row is taken only where it knows that the kernel takes the operands; all else go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -165,6 +165,11 @@ def _where(operator: Operator, bound: Bound) -> Laid:
     return Laid(shape, strides.iterated([mask, *tensors], shape, common), common)
 
 
+def _clamped(operator: Operator, bound: Bound) -> Laid:
+    _require(bound.get("min") is not None or bound.get("max") is not None)
+    return _elementwise("if")(operator, bound)  # type: ignore[no-any-return]
+
+
 def _divided(operator: Operator, bound: Bound) -> Laid:
     """A quotient, of floats unless it is rounded."""
     floats = bound["rounding_mode"] is None
@@ -185,7 +190,7 @@ _ELEMENTWISE: list[tuple[Row, str]] = [
     (_elementwise("ifc", each=True), "sub.Tensor sub.Scalar rsub.Scalar"),
     (_elementwise("ifc"), "neg square pow.Tensor_Tensor pow.Tensor_Scalar"),
     (_elementwise("if"), "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar"),
-    (_elementwise("if"), "abs ceil floor round trunc relu clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor"),
+    (_elementwise("if"), "abs ceil floor round trunc relu clamp_min clamp_max clamp_min.Tensor"),
     (_elementwise("bif"), "sign maximum minimum fmin fmax max.other min.other"),
     (_elementwise("bi"), "bitwise_not bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor"),
     (_elementwise("bi"), "bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __or__.Tensor __xor__.Tensor"),
@@ -205,6 +210,7 @@ _ELEMENTWISE: list[tuple[Row, str]] = [
         _elementwise("bif", torch.bool),
         "lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar",
     ),
+    (_clamped, "clamp clamp.Tensor"),
     (_divided, "div.Tensor_mode div.Scalar_mode"),
     (_power, "pow.Scalar"),
     (_where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
@@ -340,11 +346,12 @@ def _is_fused(bound: Bound, query: Any, key: Any, value: Any, mask: Any) -> bool
 # Reductions -----------------------------------------------------------------------------------------------------------
 
 
-def _reduced(letters: str, result: torch.dtype | None = None, sums: bool = False) -> Row:
-    """What is computed of the elements along axes; sums of integers are int64."""
+def _reduced(letters: str, result: torch.dtype | None = None, sums: bool = False, of_some: bool = False) -> Row:
+    """What is computed of the elements along axes, with `of_some` of one or more; sums of integers are int64."""
 
     def row(operator: Operator, bound: Bound) -> Any:
         x = next(iter(bound.values()))
+        _require(not of_some or 0 not in x.shape)
         shape = _sizes(operator, bound)
         dtype = bound.get("dtype") or x.dtype
         _require(letter(dtype) in letters and dtype != torch.uint8 and (sums or bound.get("dtype") is None))
@@ -359,7 +366,7 @@ def _reduced(letters: str, result: torch.dtype | None = None, sums: bool = False
 
 def _sorted(operator: Operator, bound: Bound) -> Any:
     x = bound["self"]
-    _require(letter(x.dtype) in "bif")
+    _require(letter(x.dtype) in "bif" and -max(x.dim(), 1) <= bound["dim"] < max(x.dim(), 1))
     form = Laid(tuple(x.shape), tuple(x.stride()) if strides.is_dense(x) else strides.contiguous(x.shape), x.dtype)
     return form, form._replace(dtype=torch.int64)
 
@@ -387,14 +394,14 @@ def _stacked(operator: Operator, bound: Bound) -> Laid:
     return Laid(shape, lie, one_dtype(tensors, "bifc"))
 
 
-def _picked(*places: str) -> Row:
-    """A contiguous result of the first operand's dtype; the tensors of these names are int64."""
+def _picked(*places: str, dtypes: Collection[torch.dtype] = (torch.int64,)) -> Row:
+    """A contiguous result of the first operand's dtype; the tensors of these names have one of the dtypes."""
 
     def row(operator: Operator, bound: Bound) -> Laid:
         x = bound["self"]
         given = [bound[name] for name in places]
         src = bound.get("src")
-        _require(all(item.dtype == torch.int64 for item in given) and (src is None or src.dtype == x.dtype))
+        _require(all(item.dtype in dtypes for item in given) and (src is None or src.dtype == x.dtype))
         shape = _sizes(operator, bound)
         if "scatter" in operator.target:
             axis = bound["dim"] % max(x.dim(), 1)
@@ -558,13 +565,15 @@ ROWS: dict[str, Row] = {
         (_reduced("bif", sums=True), "sum sum.dim_IntList prod prod.dim_int cumsum cumprod"),
         (_reduced("f"), "mean mean.dim logsumexp var.dim var.correction std.dim std.correction"),
         (_reduced("f"), "norm.ScalarOpt_dim linalg_vector_norm"),
-        (_reduced("bif"), "max min amax amin max.dim min.dim topk"),
-        (_reduced("if", torch.int64), "argmax argmin"),
+        (_reduced("bif", of_some=True), "max min amax amin max.dim min.dim"),
+        (_reduced("bif"), "topk"),
+        (_reduced("if", torch.int64, of_some=True), "argmax argmin"),
         (_reduced("bif", torch.bool), "any all any.dim all.dim"),
         (_sorted, "sort"),
         (_joined, "cat"),
         (_stacked, "stack"),
-        (_picked("index"), "index_select gather scatter.src scatter.value scatter_add"),
+        (_picked("index"), "gather scatter.src scatter.value scatter_add"),
+        (_picked("index", dtypes=(torch.int64, torch.int32)), "index_select"),
         (_picked(), "tril triu repeat"),
         (_indexed, "index.Tensor"),
         (_padded, "constant_pad_nd pad"),
@@ -585,3 +594,12 @@ ROWS: dict[str, Row] = {
     for name in names.split()
 }
 """By name with the overload."""
+
+_REDUCED = "max min max.dim min.dim sort tril triu index_select softmax.int log_softmax.int _softmax _log_softmax"
+_PRODUCTS = "mm bmm addmm matmul baddbmm mv dot conv_transpose1d"
+_OF_FLOATS = "gelu silu elu leaky_relu hardtanh hardswish hardsigmoid softplus mish celu selu max_pool2d avg_pool2d"
+_OF_FLOATS += " adaptive_avg_pool2d adaptive_avg_pool1d avg_pool1d max_pool1d"
+_OF_BITS = "bitwise_not bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"
+
+LAX = frozenset(f"aten::{name}" for names in (_REDUCED, _PRODUCTS, _OF_FLOATS, _OF_BITS) for name in names.split())
+"""Operators of which torch's functions for tensors without data take what the kernels refuse."""

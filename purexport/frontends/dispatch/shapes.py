@@ -181,10 +181,17 @@ def _convolved(
     return (*x[: -axes - 1], weight[0], *_window(x, weight[2:], stride, padding, dilation))
 
 
+def _images(x: Any, axes: int) -> Any:
+    """The axes before those of pictures: the channels, and before them that of a batch, which may be missing."""
+    if not axes < len(x) <= axes + 2:
+        raise UnfitError("more axes, or fewer")
+    return x[:-axes]
+
+
 def _max_pooled(axes: int) -> Callable[..., Any]:
     def row(x: Any, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Any:
         window = _each(window, axes)
-        return (*x[:-axes], *_window(x, window, stride or window, padding, dilation, ceil))
+        return (*_images(x, axes), *_window(x, window, stride or window, padding, dilation, ceil))
 
     return row
 
@@ -192,13 +199,13 @@ def _max_pooled(axes: int) -> Callable[..., Any]:
 def _average_pooled(axes: int) -> Callable[..., Any]:
     def row(x: Any, window: Any, stride: Any = (), padding: Any = 0, ceil: bool = False, *_: Any) -> Any:
         window = _each(window, axes)
-        return (*x[:-axes], *_window(x, window, stride or window, padding, 1, ceil))
+        return (*_images(x, axes), *_window(x, window, stride or window, padding, 1, ceil))
 
     return row
 
 
 def _adaptive(axes: int) -> Callable[..., Any]:
-    return lambda x, size: (*x[:-axes], *_each(size, axes))
+    return lambda x, size: (*_images(x, axes), *_each(size, axes))
 
 
 def _pad(x: Any, sizes_: Any, *_: Any) -> Any:
@@ -232,8 +239,16 @@ def _same(x: Any, *_: Any) -> Any:
     return x
 
 
+def _triangle(x: Any, *_: Any) -> Any:
+    if len(x) < 2:
+        raise UnfitError("no matrix")
+    return x
+
+
 def _topk(x: Any, count: Any, dim: int = -1, *_: Any) -> Any:
     axis = _at(x, dim)
+    if x and not (-len(x) <= dim < len(x) and 0 <= _example(count) <= _example(x[axis])):
+        raise UnfitError("more elements than there are")
     found = (*x[:axis], count, *x[axis + 1 :]) if x else x
     return [found, found]
 
@@ -280,7 +295,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     ),
     **dict.fromkeys(("aten::quantize_per_tensor", "aten::quantize_per_channel", "aten::int_repr"), _same),
     **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), _same),
-    **dict.fromkeys(("aten::tril", "aten::triu", "aten::roll", "aten::flip", "aten::masked_fill.Scalar"), _same),
+    **dict.fromkeys(("aten::tril", "aten::triu"), _triangle),
+    **dict.fromkeys(("aten::roll", "aten::flip", "aten::masked_fill.Scalar"), _same),
 }
 """By name with the overload."""
 

@@ -47,7 +47,7 @@ def _vector_product(x: Any, y: Any) -> Any:
 
 
 def _selected(x: Any, dim: int, index: Any) -> Any:
-    _require(x and len(index) <= 1)
+    _require(x and len(index) <= 1 and -len(x) <= dim < len(x))
     axis = dim % len(x)
     return (*x[:axis], index[0] if index else 1, *x[axis + 1 :])
 

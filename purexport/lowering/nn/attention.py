@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
@@ -87,6 +88,13 @@ def scaled_dot_product_attention(
 
     For ONNX Runtime com.microsoft MultiHeadAttention, which takes float32 and as many heads of each.
     """
+    counts = [(item.shape or (None, None))[-2] for item in (key, value)]
+    if all(isinstance(count, int) for count in counts) and counts[0] != counts[1]:
+        raise UnsupportedForm(
+            f"with {counts[0]} keys and {counts[1]} values has no ONNX form: one of torch's kernels takes them and "
+            "reads the values of another head, and the others refuse them",
+            code="no-onnx-form",
+        )
     if dropout_p <= 0:
         found = multi_head_attention(op, query, key, value, attn_mask, is_causal, scale)
         if found is not None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import purexport
 from purexport.frontends.core.shape_functions import UnfitError
 from purexport.frontends.dispatch import metas
 from purexport.frontends.dispatch.operators import Operator
@@ -158,3 +159,26 @@ def test_other_rows() -> None:
             said += [f"{call}, {name}: {one}" for one in wrong(function, (x,), {}, rows)]
     assert not said, "\n".join(said)
     assert rows >= OTHERS, OTHERS - rows
+
+
+# expressions of x, which has the axes 2 and 3, that torch's kernels refuse; its functions for tensors without data, or
+# a row that asks for less, may take them
+REFUSED = """
+x.softmax(2)   x.log_softmax(-3)   torch._softmax(x, 2, False)   x[:0].amax()   x[:0].max()   x[:, :0].argmax(1)
+x.index_select(0, P)   x.index_select(2, P[0])   x.clamp()   x @ x   x.sum(2)   x.sum((0, 0))   x.gather(1, P.float())
+F.layer_norm(x, [4])   F.linear(x, torch.ones(3, 2))   F.embedding(x, torch.ones(3, 4))   x.topk(4)   x + x.t()
+torch.cat([x, x.t()])   F.pad(x, (1, 1, 1))   F.glu(x)   x.masked_fill(x, 0)   x.scatter(1, P.mT[:, :, None], x)
+x.sort(2)   x[0].tril()   F.max_pool2d(x, 2)   F.avg_pool2d(x, 2)   F.adaptive_avg_pool2d(x, 3)   F.gelu(x.long())
+torch.mm(x, x.t().double())   x.half() @ x.t()   torch.bitwise_and(x, x)   F.conv_transpose1d(x, torch.ones(3, 3, 1))
+x[:, :0].min(1)
+"""
+
+
+@pytest.mark.parametrize("call", re.split(r"   |\n", REFUSED.strip()))
+def test_refused_in_the_words_of_torch(call: str) -> None:
+    function = eval(f"lambda x: {call}", NAMES)
+    with pytest.raises((RuntimeError, IndexError)) as verdict:
+        function(torch.rand(2, 3))
+    with pytest.raises(purexport.ExportError) as caught:
+        purexport.capture(function, (torch.rand(2, 3),), capture="dispatch")
+    assert str(verdict.value).partition("\n")[0] in str(caught.value)
