@@ -26,6 +26,7 @@ from purexport.errors import ExportError
 from purexport.frontends.core.calls import refuse_mixed_up
 from purexport.frontends.core.request import Captured
 from purexport.options import (
+    Branches,
     Capture,
     Destination,
     MutatedState,
@@ -101,6 +102,7 @@ def export(
     report: bool = False,
     capture: Capture = "auto",
     mutated_state: MutatedState = "warn",
+    branches: Branches = "example",
     metadata: bool = False,
     progress: Told = None,
     weights: GivenWeights = None,
@@ -136,6 +138,8 @@ def export(
         script and an ExportedProgram as they are, other models by the first of these that succeeds.
       `mutated_state`: how to treat a buffer or an input that the model writes to: "warn", "error", or "io", which
         makes them inputs and outputs of the file.
+      `branches`: which ways of an `if` on sizes or data the file has: that of the "example", or "both", as `If`, where
+        the ways come together again.  That takes a run of the model for each `if`, on tensors without data.
 
     What the file says:
       `opset_version`: exactly this opset, 9 to the newest; 20 by default.
@@ -230,6 +234,7 @@ def export(
         report=report,
         capture=capture,
         mutated_state=mutated_state,
+        branches=branches,
         metadata=metadata,
         progress=progress,
         weights=weights,
@@ -317,6 +322,7 @@ OF_THE_CAPTURE = (
     "capture",
     "training",
     "mutated_state",
+    "branches",
     "weights",
     "progress",
 )
@@ -335,6 +341,7 @@ def capture(
     *,
     training: TrainingMode | bool | Named = TrainingMode.EVAL,
     mutated_state: MutatedState = "warn",
+    branches: Branches = "example",
     weights: GivenWeights = None,
     progress: Told = None,
 ) -> CapturedModel:
@@ -360,6 +367,7 @@ def capture(
         dynamic_shapes=dynamic_shapes,
         capture=capture,
         mutated_state=mutated_state,
+        branches=branches,
         weights=weights,
         progress=progress,
     )

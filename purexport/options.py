@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # loaded for exports that ask for them
 
 Capture: TypeAlias = Literal["auto", "trace", "export"]
 MutatedState: TypeAlias = Literal["warn", "error", "io"]
+Branches: TypeAlias = Literal["example", "both"]
 TargetName: TypeAlias = Literal["onnx", "onnx; any", "onnxruntime"] | str  # also "onnx; onnxruntime==VERSION"
 QuantizedType: TypeAlias = Literal[
     "int4",
@@ -164,6 +165,7 @@ class Options:
     report: bool = False
     capture: str = "auto"
     mutated_state: str = "warn"
+    branches: str = "example"
     metadata: bool = False
     progress: Any = None
     weights: Any = None
@@ -173,7 +175,7 @@ class Options:
     def __post_init__(self) -> None:
         check_executor(self.executor)
         _check_opset(self.opset_version)
-        _check_choices(self.operator_export_type, self.mutated_state)
+        _check_choices(self.operator_export_type, self.mutated_state, self.branches)
         _check_names(self.input_names, self.output_names)
         training_mode(self.training)
         _check_verification(self.verify, self.rtol, self.atol)
@@ -355,11 +357,13 @@ def _check_quantization(asked: Quantization | None, opset: int | None, with_weig
         )
 
 
-def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
+def _check_choices(kind: OperatorExportTypes, mutated_state: str, branches: str) -> None:
     if not isinstance(kind, OperatorExportTypes):
         raise ValueError(f"operator_export_type={kind!r} is not an OperatorExportTypes")
     if mutated_state not in MUTATION_POLICIES:
         raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
+    if branches not in get_args(Branches):
+        raise ValueError(f"branches={branches!r} is not one of {', '.join(map(repr, get_args(Branches)))}")
 
 
 def _check_names(input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:

@@ -34,6 +34,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("opset_version", "17", ValueError, "opset_version='17' is not one of 9 to"),
     ("operator_export_type", "ONNX", ValueError, "operator_export_type='ONNX' is not an OperatorExportTypes"),
     ("mutated_state", "keep", ValueError, "mutated_state='keep' is not one of 'warn', 'error', 'io'"),
+    ("branches", "all", ValueError, "branches='all' is not one of 'example', 'both'"),
     ("input_names", "x", ValueError, "lists of names, not the string 'x'"),
     ("output_names", ["y", "y"], ValueError, "names must differ from each other"),
     ("training", "eval", purexport.ExportError, "training='eval' is neither a bool nor a TrainingMode"),

@@ -38,8 +38,18 @@ def from_border(op: Emitter, value: Value, type_: Type) -> Value | Pair:
     return from_interleaved(op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
 
 
-def fill(state: LoweringState, op: Emitter, block: Block, types: Sequence[Type], lower_calls: LowerCalls) -> None:
-    """The block's calls, and its outputs in the types that the node promises; without outputs where a call failed."""
+def fill(
+    state: LoweringState,
+    op: Emitter,
+    block: Block,
+    types: Sequence[Type],
+    lower_calls: LowerCalls,
+    open_sizes: bool = False,
+) -> None:
+    """The block's calls, and its outputs in the types that the node promises; without outputs where a call failed.
+
+    With `open_sizes` a size that the node does not promise is that of the body.
+    """
     before, body = len(state.gaps), op.graph
     op = lower_calls(op, block.calls, block.outputs)
     if len(state.gaps) > before:
@@ -48,15 +58,20 @@ def fill(state: LoweringState, op: Emitter, block: Block, types: Sequence[Type],
         result = to_border(op, state.argument(output), type_)
         if result.node not in body.nodes or result in body.outputs:
             result = sequence.copy(op, result)
-        body.outputs.append(typed(result, type_))
+        body.outputs.append(typed(result, type_, open_sizes))
 
 
-def typed(value: Value, type_: Type) -> Value:
-    """`value` with the dtype and shape of a neutral type."""
+def typed(value: Value, type_: Type, open_sizes: bool = False) -> Value:
+    """`value` with the dtype and shape of a neutral type; with `open_sizes` it keeps sizes that this does not say."""
     if isinstance(type_, SequenceType):
         value.element = (dtypes.onnx_code(type_.element.dtype), type_.element.shape)
+        return value
+    said, known = shape(type_), value.shape
+    value.dtype = code(type_)
+    if open_sizes and known is not None and said is not None and len(known) == len(said):
+        value.shape = tuple([own if size is None else size for size, own in zip(said, known, strict=True)])
     else:
-        value.dtype, value.shape = code(type_), shape(type_)
+        value.shape = said
     return value
 
 

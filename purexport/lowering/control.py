@@ -31,7 +31,7 @@ def lower_control(
         return
     for value, result in zip(call.outputs, outputs, strict=True):
         type_ = state.type(value)
-        state.env[value] = from_border(op, typed(result, type_), type_)
+        state.env[value] = from_border(op, typed(result, type_, call.target == "prim::If"), type_)
 
 
 def _refuse_sequences(op: Emitter, call: Call) -> None:
@@ -49,7 +49,7 @@ def _branch(
         raise OpsetError("the branches of ONNX If give one shape", op.since_today("If"))
     bodies = [op.subgraph() for _ in call.blocks]
     for inside, block in zip(bodies, call.blocks, strict=True):
-        fill(state, inside, block, types, lower_calls)
+        fill(state, inside, block, types, lower_calls, open_sizes=True)
     yes, no = (inside.graph for inside in bodies)
     condition = op.cast(op.like(arguments["condition"], Value(dtypes.BOOL)), dtypes.BOOL)
     return op.multi("If", condition, outputs=len(types), then_branch=yes, else_branch=no)

@@ -130,7 +130,7 @@ class Example(Scope):
             self._begin_as_given(call, arguments["init"])
         if "chunks" in arguments:
             self._hold_the_number_of_chunks(arguments["chunks"])
-        if has_data_dependent_size(call) or _follows_sizes(call, arguments):
+        if call.target == "prim::If" or has_data_dependent_size(call) or _follows_sizes(call, arguments):
             # beside other results, torch leaves one out as a tensor without elements, as lstsq its residuals
             left_out = () if len(call.outputs) == 1 or has_data_dependent_size(call) else (0,)
             for value in call.outputs:

@@ -34,6 +34,7 @@ class CaptureKey(NamedTuple):
     numbers: tuple[int, ...]
     constants: str
     loops_carry_lists: bool
+    branches: str
     told_to_torch: int | None
 
 
@@ -46,6 +47,7 @@ def capture_key(run: Run) -> CaptureKey:
         tuple(run.numbers),
         repr(run.constants),
         takes_sequences(operators.schema("Loop", options.opset)),
+        options.branches,
         options.opset if torch_onnx.patched() else None,
     )
 
@@ -70,12 +72,15 @@ def capture_model(run: Run) -> Captured:
         options.output_names or (),
         run.numbers,
         capture_key(run).loops_carry_lists,
+        both=options.branches == "both",
     )
     mode = select_model_mode_for_export(run.model, options.training)
     with mode, weights.swapped(), preserved(run.model, runs=not weights.valueless), exporting():
         with weights.captured():
             captured = capture(request)
         captured.remarks += counted((args, kwargs))
+        if request.both and captured.route == "export":
+            captured.remarks.append("branches='both' changes nothing by torch.export, whose programs have one way")
         graph = weights.filled(captured.graph)
         named = names.ordered_and_named(graph.inputs, run.model, options.input_names or ())
     return replace(captured, graph=graph.with_inputs(named))

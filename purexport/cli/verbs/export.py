@@ -101,6 +101,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--target", default="onnx", metavar="TEXT", help='onnx, "onnx; onnxruntime==1.20", or onnxruntime')
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help=_DYNAMIC_HELP)
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="how torch runs the model")
+    add("--branches", choices=("example", "both"), default="example", help="the ways of an if that the file has")
     add_weights(parser)
     add(
         "--meta",
@@ -229,6 +230,7 @@ def _exported(
             dynamic_axes=dynamic or None,
             dynamic=ALL in args.dynamic,
             capture=args.capture,
+            branches=args.branches,
             verify=args.verify,
             rtol=args.rtol,
             atol=args.atol,

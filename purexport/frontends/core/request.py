@@ -33,7 +33,8 @@ class Request:
     positions among the tensors.
     `loops_carry_lists` is False where no Loop of the file can carry a list of tensors.
     `derived` says which labels of `dynamic_axes` are sizes that follow from another label, and how; `bounds` are the
-    smallest and the largest size of labels, where they are declared; `notes` are for the report.
+    smallest and the largest size of labels, where they are declared; `notes` are for the report.  With `both` the
+    graph has both ways of decisions where they come together again.
     """
 
     model: Any
@@ -50,6 +51,7 @@ class Request:
     derived: Derived = field(default_factory=dict)
     bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    both: bool = False
 
 
 class NumbersHeldError(Exception):

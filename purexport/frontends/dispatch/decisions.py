@@ -210,6 +210,20 @@ class Decisions:
         """What Python asks about no or one element on this line changes nothing."""
         self.paths = {text: path for text, path in self.paths.items() if not (path.of_few and path.line == line)}
 
+    def takes_no_more_than(self, other: Decisions) -> bool:
+        """Whether no more axes become static, and no more numbers of the data are those of the example."""
+        static = {item.axis for item in self.specialised()} - {item.axis for item in other.specialised()}
+        return not static and not self.of_data.keys() - other.of_data.keys()
+
+    def forget_both(self, asked: Collection[str], answered: Collection[str]) -> None:
+        """Say nothing of questions of which both ways are in the file; a question may be asked more than once."""
+        left = list(asked)
+        for said in answered:
+            left.remove(said)
+        for said in set(answered).difference(left):
+            self.of_data.pop(said, None)
+            self.paths.pop(said, None)
+
     def is_positive_by_path(self, size: Dim) -> bool:
         """Whether a size is positive on the path that was taken."""
         for path in self.paths.values():
@@ -344,7 +358,12 @@ class Decisions:
     def remarks(self) -> list[str]:
         """One sentence for the paths that were taken, and one for each number of the data."""
         found = [*self.checks, *self.of_data]
-        paths = [item for item in self.paths.values() if item.learnt or self.provable(item.number) is None]
+        static = {item.axis for item in self.specialised()}
+        paths = [
+            item
+            for item in self.paths.values()
+            if (item.learnt or self.provable(item.number) is None) and not self._is_of(static, item.number)
+        ]
         if paths:
             said = map(str, paths[:_MOST])
             more = f" and {len(paths) - _MOST} more" if len(paths) > _MOST else ""
@@ -353,6 +372,11 @@ class Decisions:
                 "not hold, it may compute something else"
             )
         return found
+
+    def _is_of(self, static: Collection[str], number: Number) -> bool:
+        """Whether a number follows from axes that are static, and from nothing else."""
+        axes = self.axes_of(number)
+        return bool(axes) and static >= axes  # type: ignore[operator]
 
 
 _QUESTIONS = 3  # on one line that are taken for those of a loop

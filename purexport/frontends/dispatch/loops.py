@@ -83,7 +83,7 @@ def _larger(sizes: Mapping[str, int], name: str) -> range:
 def _in_loops(graph: AtenGraph, steps: Sequence[int]) -> AtenGraph:
     """The graph with its loops of so many steps, of which the first or the last may differ from the others."""
     counts = {count - fewer for count in steps for fewer in (0, 1)}
-    graph = _rows_stacked(_numbers_first(graph))
+    graph = _rows_stacked(numbers_first(graph))
     return _pieces_selected(rolled(graph, _LEAST - 1, counts) or graph)
 
 
@@ -162,7 +162,7 @@ def _same_args(one: Any, other: Any, known: Mapping[Value, Value]) -> bool:
 # What steps consist of ------------------------------------------------------------------------------------------------
 
 
-def _numbers_first(graph: AtenGraph) -> AtenGraph:
+def numbers_first(graph: AtenGraph) -> AtenGraph:
     """The graph with each number once, right after what it follows from: a step asks for it or finds it asked for."""
     made: dict[Value, int] = {value: at for at, call in enumerate(graph.calls) for value in call.outputs}
     same: dict[Any, Value] = {}
@@ -171,7 +171,7 @@ def _numbers_first(graph: AtenGraph) -> AtenGraph:
     calls: list[tuple[int, Call]] = []
     for at, given in enumerate(graph.calls):
         call = _with_args(given, renamed)
-        if not _is_number(call):
+        if not is_number(call):
             calls.append((at, call))
             continue
         key = (call.target, *((name, _key(item)) for name, item in call.args.items()))
@@ -189,7 +189,7 @@ def _numbers_first(graph: AtenGraph) -> AtenGraph:
     return _renamed(graph, found, renamed)
 
 
-def _is_number(call: Call) -> bool:
+def is_number(call: Call) -> bool:
     """Whether a call gives a number that follows from sizes alone."""
     if len(call.outputs) != 1 or not isinstance(call.outputs[0].type, ScalarType) or call.blocks:
         return False

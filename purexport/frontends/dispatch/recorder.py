@@ -47,18 +47,17 @@ from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedErro
 from purexport.frontends.dispatch.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
 from purexport.frontends.dispatch.operators import Operator
 from purexport.frontends.dispatch.owned import Holdings, strides_of_copy
+from purexport.frontends.dispatch.questions import Questions
 from purexport.frontends.dispatch.scripts import Scripts
-from purexport.frontends.dispatch.source_lines import Lines, calls_kept, frames_of
+from purexport.frontends.dispatch.source_lines import Lines, asking_frame, calls_kept, frames_of
 from purexport.frontends.dispatch.specials import SPECIALS
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.torch_patches.before_composites import below, casting
 
 _UNKNOWN = "unknown"
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _NUMBERS = (bool, int, float, complex, str)
 _OBJECTS = (torch.dtype, torch.layout, torch.memory_format, torch.device)
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
 
 
 class StaticAxesError(Exception):
@@ -77,14 +76,6 @@ _SQUEEZES = frozenset(
 )
 
 
-def _caller() -> FrameType | None:
-    """The frame of the code that asks a symbolic number."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
-        frame = frame.f_back
-    return frame
-
-
 class Recorder(Holdings):
     """One capture.
 
@@ -92,7 +83,8 @@ class Recorder(Holdings):
     the `enlarged` ones are smaller in the user's example, with these sizes.  `bounds` are the
     smallest and the largest sizes, where they are declared.  `stays_open`, `small` and `turned` are
     those of the decisions.  With `as_many_pieces` an axis that is split stays dynamic, and has as many pieces as in the
-    example; `splits` is whether one is split.
+    example; `splits` is whether one is split.  `both` and `turned_at` are those of
+    the questions.
     """
 
     part, put = staticmethod(indices.part), staticmethod(indices.put)  # for the tensors, which know no other file
@@ -109,7 +101,11 @@ class Recorder(Holdings):
         turned: str | None = None,
         loops_carry_lists: bool = True,
         without: set[row_loops.Step] | None = None,
+        both: bool = False,
+        turned_at: Collection[int] = (),
     ) -> None:
+        self.questions = Questions(self, both, turned_at)
+        self.depth = 0  # blocks around the calls
         self.enlarged = frozenset(enlarged)
         self.bounds = bounds
         self.as_many_pieces, self.splits = as_many_pieces, False
@@ -156,6 +152,7 @@ class Recorder(Holdings):
         layout = self.layouts.layout(meta, shape, tensor.dtype)
         value = Value(layout.type)
         self.graph.inputs.append(Input(value, name, "user"))
+        self.questions.note_sizes(value, layout)
         made = Recorded.of(self, layout, value, -1, self.memory(), True)
         made.elements = tensor
         return made
@@ -302,6 +299,7 @@ class Recorder(Holdings):
                     apart.append(Call("prim::getitem", {"list": whole, "index": index}, [value], source))
                 return whole, [item for _, item in pairs]
             value = Value(layout.type)
+            self.questions.note_sizes(value, layout)
             return value, Recorded.of(self, layout, value, place, shared or self.memory(), free)
 
         outputs: list[Value] = []
@@ -359,6 +357,7 @@ class Recorder(Holdings):
         outer, sizes, numbers = self.graph.calls, self._sizes_of, self._in_block
         calls = self.graph.calls = []
         self._sizes_of, self._in_block = dict(sizes), []
+        self.depth += 1
         first, memory = len(self.log), self._memories
         try:
             yield calls
@@ -366,6 +365,7 @@ class Recorder(Holdings):
             for number in self._in_block:
                 number.value = None
             self.graph.calls, self._sizes_of, self._in_block = outer, sizes, numbers
+            self.depth -= 1
             inside = self.log[first:]
             del self.log[first:]
         written = (item for entry in inside for item in entry.written)
@@ -474,6 +474,9 @@ class Recorder(Holdings):
             found = self.decisions.of_full_row(number, self.line()) if self.rows.runs else None
             if found is not None:
                 return found
+            said = text_of(number)
+            if by_python and self.questions.is_turned(lambda: self.emitted(number), bool(number.example), said):
+                return not number.example
         return self.decisions.answer(number, self.line(), by_python)
 
     def provable(self, number: Number) -> bool | None:
@@ -487,17 +490,17 @@ class Recorder(Holdings):
 
         In any other dict there may be Python's numbers among the keys, which a symbolic one would not find.
         """
-        frame = _caller()
+        frame = asking_frame()
         return frame is not None and calls_kept(frame)
 
     def is_asked_by_torch(self) -> bool:
         """Whether code of torch asks, and not that of the model."""
-        frame = _caller()
+        frame = asking_frame()
         return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
 
     def _note_namespace(self) -> None:
         """Note the module that calls a builtin which would keep the number, if it had our form there."""
-        frame = _caller()
+        frame = asking_frame()
         if frame is None or NAMES.isdisjoint(frame.f_code.co_names):
             return
         if not any(frame.f_globals is one for one in self.namespaces):
@@ -526,15 +529,15 @@ class Recorder(Holdings):
         )
         return number.example
 
-    def note_data(self, tensor: Recorded, what: str) -> None:
-        """Note that Python takes something that the elements decide."""
+    def note_data(self, tensor: Recorded, what: str) -> str | None:
+        """Note that Python takes something that the elements decide; the remark, and None where constants decide."""
         if not tensor.free:
-            return
+            return None
         self.scripts.note_decision()
         hint = "; script the function or use torch.cond for both" if what == "a truth value" else ""
-        self.decisions.of_data.setdefault(
-            f"the model takes {what} at {self.line()} that the data decides; the file has that of the example{hint}"
-        )
+        said = f"the model takes {what} at {self.line()} that the data decides; the file has that of the example{hint}"
+        self.decisions.of_data.setdefault(said)
+        return said
 
     def elements_of(self, tensor: Recorded) -> torch.Tensor:
         """The elements of a tensor, all of which Python takes: so many as there are in the example."""

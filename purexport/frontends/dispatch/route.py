@@ -47,6 +47,7 @@ from purexport.frontends.dispatch.argument_numbers import (
     with_constants,
     with_numbers,
 )
+from purexport.frontends.dispatch.branches import Way, remarks_on, with_branches
 from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
 from purexport.frontends.dispatch.data import AnotherExample
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
@@ -56,6 +57,7 @@ from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
 from purexport.frontends.dispatch.pieces import counted, joined
 from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
 from purexport.frontends.dispatch.scripts import ScriptOfTracesError
+from purexport.frontends.dispatch.source_lines import line_of
 from purexport.frontends.dispatch.tensors import Recorded
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.attention import symbols_taken_by_attention
@@ -78,21 +80,19 @@ def capture_by_trace(request: Request) -> Captured:
     refuse_flags(request)
     sizes = {label: size for label, size in labels.items() if label not in request.derived}
     remarks: list[str] = []
+    runs = _Runs.of(request, flat, axes, sizes)
     try:
-        runs, found = _first_of(_Runs.of(request, flat, axes, sizes))
+        runs, found = _first_of(runs)
         if request.numbers:
             _hold_numbers(runs, found)
-        remarks += _of_least_sizes(runs, found)
+        least = _of_least_sizes(runs, found)
         _forget_questions_of_few(runs, found)
     except StaticAxesError as error:
-        names = _with_derived(request, error.names)
-        remarks += [str(Specialised(name, labels[name], error.line)) for name in names]
-        rest = {name: dict(named) for name, named in without(axes, names).items()}
-        derived = {label: item for label, item in request.derived.items() if label not in names}
-        again = capture_by_trace(
-            dataclasses.replace(request, dynamic_axes=rest, input_names=flat.names, derived=derived)
-        )
-        return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
+        return _with_static(runs, labels, error.names, error.line)
+    except ExportError as error:
+        if error.__cause__ is None:
+            raise
+        return _with_one_element(runs, labels, error)
     decisions, graph = found.recorder.decisions, found.graph
     if decisions.required and decisions.specialised():
         loops = _in_loops(runs, found.recorder)
@@ -103,9 +103,14 @@ def capture_by_trace(request: Request) -> Captured:
             pieces = _in_pieces(runs)
             if pieces is not None and len(pieces.recorder.decisions.specialised()) < len(decisions.specialised()):
                 graph, decisions = pieces.graph, pieces.recorder.decisions
+    if request.both and graph is found.graph:
+        graph, more = _in_both_ways(runs, found)
+        remarks += more
     static = decisions.specialised()
     axes = without(axes, _with_derived(request, [item.axis for item in static]))
     scripts = found.recorder.scripts
+    fixed = {item.axis for item in static}
+    remarks += [text for name, text in least if name not in fixed]
     remarks += [*map(str, static), *decisions.remarks(), *scripts.remarks]
     return Captured(
         _pruned(graph),
@@ -116,6 +121,31 @@ def capture_by_trace(request: Request) -> Captured:
         scripted=scripts.interpreted,
         enlarged=bool(runs.small),
     )
+
+
+def _with_static(runs: _Runs, labels: Mapping[str, int], names: Collection[str], line: str) -> Captured:
+    """The capture with axes that have the sizes of the example, and what a line has to do with it."""
+    request = runs.request
+    names = _with_derived(request, names)
+    rest = {name: dict(named) for name, named in without(runs.axes, names).items()}
+    derived = {label: item for label, item in request.derived.items() if label not in names}
+    again = capture_by_trace(
+        dataclasses.replace(request, dynamic_axes=rest, input_names=runs.flat.names, derived=derived)
+    )
+    remarks = [str(Specialised(name, labels[name], line)) for name in names]
+    return dataclasses.replace(again, remarks=[*remarks, *again.remarks])
+
+
+def _with_one_element(runs: _Runs, labels: Mapping[str, int], error: ExportError) -> Captured:
+    """The capture with axes of one element as they are, for a model that takes no more.
+
+    Raises the error of the model where it is not that.
+    """
+    small, line = runs.small, line_of(error.__cause__)
+    for names in [*({name} for name in small if len(small) > 1), *([set(small)] if small else [])]:
+        with suppress(ExportError):
+            return _with_static(runs, labels, names, line)
+    raise error
 
 
 def _with_derived(request: Request, names: Collection[str]) -> list[str]:
@@ -196,17 +226,19 @@ class _Runs:
         as_small: tuple[str, int] | None = None,
         as_many_pieces: bool = False,
         turned: str | None = None,
+        turned_at: Collection[int] = (),
     ) -> _Captured:
         """One run of the model.
 
         Questions of Python code have the answer for the axis and size `as_small`, and those on the line `turned` the
-        other answer than in the example.
+        other answer than in the example, as the questions have whose numbers are `turned_at`.
         """
         while True:
             lists = self.request.loops_carry_lists
             modules = _modules(self.request.model)
             told = (stays_open, as_small, as_many_pieces, turned, lists, self.without)
-            recorder = Recorder(modules, self.sizes, self.small, self.request.bounds, *told)
+            questions = (self.request.both, turned_at)
+            recorder = Recorder(modules, self.sizes, self.small, self.request.bounds, *told, *questions)
             try:
                 return self._captured(recorder)
             except ScriptOfTracesError as error:
@@ -367,8 +399,8 @@ def _operators(graph: AtenGraph) -> list[str]:
     return [call.target for call in graph.calls if not all(isinstance(item.type, ScalarType) for item in call.outputs)]
 
 
-def _of_least_sizes(runs: _Runs, first: _Captured) -> list[str]:
-    """Remarks for axes whose least size makes the model go another way.
+def _of_least_sizes(runs: _Runs, first: _Captured) -> list[tuple[str, str]]:
+    """Axes whose least size makes the model go another way, each with a remark.
 
     Where the axis has that size in the example, and the model has values, both ways are compared for it.  Raises
     StaticAxesError where they give other results.
@@ -386,7 +418,7 @@ def _of_least_sizes(runs: _Runs, first: _Captured) -> list[str]:
             if runs.gives_results_of_torch(first):
                 continue
             raise StaticAxesError({name}, paths[0].line)
-        remarks.append(of_least_size(name, size, paths))
+        remarks.append((name, of_least_size(name, size, paths)))
         said.update(map(str, paths))
     return remarks
 
@@ -429,6 +461,27 @@ def _in_pieces(runs: _Runs) -> _Captured | None:
         return runs.captured(as_many_pieces=True)
     except (ExportError, StaticAxesError):
         return None
+
+
+def _in_both_ways(runs: _Runs, found: _Captured) -> tuple[AtenGraph, list[str]]:
+    """The graph with both ways of what Python code asks, where they come together again, and remarks on these."""
+    recorder, asked = found.recorder, found.recorder.questions.asked
+
+    def way(item: _Captured) -> Way:
+        return Way(item.graph, item.recorder.questions.asked, item.recorder.questions.sizes)
+
+    def run(places: Collection[int]) -> Way | None:
+        with suppress(ExportError, StaticAxesError):
+            other = runs.captured(turned_at=places)
+            if not other.recorder.counts and other.recorder.decisions.takes_no_more_than(recorder.decisions):
+                return way(other)
+        return None
+
+    if recorder.counts or not asked:
+        return found.graph, []
+    graph, answered = with_branches(way(found), run, _pruned)
+    recorder.decisions.forget_both([item.said for item in asked], [item.said for item in answered])
+    return graph, remarks_on(asked, answered)
 
 
 def _loops_of(graph: AtenGraph) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Sequence
 from functools import lru_cache
 from inspect import getattr_static
@@ -14,6 +17,24 @@ from purexport.aten.graph import Frame
 
 _KEPT = type(lru_cache(len))
 _CALL = torch.nn.Module._call_impl.__code__
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_BETWEEN = ("sym_node", _PACKAGE, os.path.join("torch", "__init__.py"))
+_NOT_THE_MODEL = (os.path.dirname(torch.__file__) + os.sep, _PACKAGE + os.sep)
+
+
+def asking_frame() -> FrameType | None:
+    """The frame of the code that asks a symbolic number."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and any(part in frame.f_code.co_filename for part in _BETWEEN):
+        frame = frame.f_back
+    return frame
+
+
+def line_of(error: BaseException | None) -> str:
+    """The line of the model that raised an error."""
+    frames = traceback.extract_tb(error.__traceback__ if error is not None else None)
+    users = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_MODEL)]
+    return f"{users[-1].filename}:{users[-1].lineno}" if users else "the model"
 
 
 def frames_of(frame: FrameType | None, root: FrameType | None) -> tuple[list[tuple[CodeType, int]], Any]:

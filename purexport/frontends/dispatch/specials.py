@@ -59,8 +59,8 @@ def _item(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str
 
 def _truth(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     recorded = args[0] if type(args[0]) is Recorded else recorder.recorded(_aten.alias.default, args, {})
-    recorder.note_data(recorded, _BY_DATA)
-    return bool(recorder.elements.number_of(recorded))
+    found: bool = recorder.questions.truth(recorded)
+    return found
 
 
 def _verdict(recorder: Any, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

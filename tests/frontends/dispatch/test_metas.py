@@ -180,5 +180,5 @@ def test_refused_in_the_words_of_torch(call: str) -> None:
     with pytest.raises((RuntimeError, IndexError)) as verdict:
         function(torch.rand(2, 3))
     with pytest.raises(purexport.ExportError) as caught:
-        purexport.capture(function, (torch.rand(2, 3),), capture="dispatch")
+        purexport.capture(function, (torch.rand(2, 3),), capture="trace")
     assert str(verdict.value).partition("\n")[0] in str(caught.value)

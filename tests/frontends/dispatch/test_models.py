@@ -192,6 +192,12 @@ def counted(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def one_row(x: torch.Tensor) -> torch.Tensor:
+    if len(x) != 1:
+        raise ValueError("one row is expected")
+    return x[0] * 2
+
+
 def told_apart(x: torch.Tensor) -> torch.Tensor:
     size = float(x.shape[1])
     return x / size if type(size) is float else x * size
@@ -267,6 +273,14 @@ MODELS = [
         remarks=(r"way of the example, for which \(\(n \+ 98\)//99\) == 1 at .*test_models.py:\d+",),
     ),
     n("a-share", lambda x: x * len([*range(math.ceil(x.shape[1] * 0.3))]), remarks=("'n' .* fixes it at 7 at",)),
+    Model(
+        "one-row",
+        one_row,
+        ((1, 7),),
+        {"x": {0: "batch", 1: "n"}},
+        [[(1, 9)]],
+        ("'batch' was declared dynamic, .* fixes it at 1 at .*test_models.py",),
+    ),
     n("counted", lambda x: x * sum(range(x.shape[1])), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
     n("kept", lambda x: x + table(x.shape[1]), 9),
     n("key", lambda x: x * {7: 1, 9: 2}.get(x.shape[1], 5), remarks=("'n' was declared dynamic, .* fixes it at 7",)),
