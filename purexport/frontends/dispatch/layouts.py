@@ -179,7 +179,7 @@ class Layouts:
 
     def _by_torch(self, operator: Operator, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """What torch's meta function gives.  Raises RefusedError where the kernel takes no such operands."""
-        if operator.target in metas.LAX:
+        if operator.target in _LAX:
             try:
                 operator.overload(
                     *mapped(_zeros, given), **{name: mapped(_zeros, item) for name, item in named.items()}
@@ -393,6 +393,14 @@ def _shaped(like: Any, items: Iterator[Any]) -> Any:
     return next(items)
 
 
+# operators of which torch's functions for tensors without data take what the kernels refuse
+_REDUCED = "max min max.dim min.dim sort tril triu index_select softmax.int log_softmax.int _softmax _log_softmax"
+_PRODUCTS = "mm bmm addmm matmul baddbmm mv dot conv_transpose1d"
+_OF_FLOATS = "gelu silu elu leaky_relu hardtanh hardswish hardsigmoid softplus mish celu selu max_pool2d avg_pool2d"
+_OF_FLOATS += " adaptive_avg_pool2d adaptive_avg_pool1d avg_pool1d max_pool1d"
+_OF_BITS = "bitwise_not bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"
+
+_LAX = frozenset(f"aten::{name}" for names in (_REDUCED, _PRODUCTS, _OF_FLOATS, _OF_BITS) for name in names.split())
 # where torch's meta function gives another dtype than the kernel, unless all operands have one of the usual dtypes
 _ALWAYS = frozenset(["quantized_decomposed::choose_qparams_per_token"])
 _OTHER_DTYPES = _ALWAYS | {

@@ -594,12 +594,3 @@ ROWS: dict[str, Row] = {
     for name in names.split()
 }
 """By name with the overload."""
-
-_REDUCED = "max min max.dim min.dim sort tril triu index_select softmax.int log_softmax.int _softmax _log_softmax"
-_PRODUCTS = "mm bmm addmm matmul baddbmm mv dot conv_transpose1d"
-_OF_FLOATS = "gelu silu elu leaky_relu hardtanh hardswish hardsigmoid softplus mish celu selu max_pool2d avg_pool2d"
-_OF_FLOATS += " adaptive_avg_pool2d adaptive_avg_pool1d avg_pool1d max_pool1d"
-_OF_BITS = "bitwise_not bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"
-
-LAX = frozenset(f"aten::{name}" for names in (_REDUCED, _PRODUCTS, _OF_FLOATS, _OF_BITS) for name in names.split())
-"""Operators of which torch's functions for tensors without data take what the kernels refuse."""
