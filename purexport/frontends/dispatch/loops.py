@@ -159,6 +159,19 @@ def _same_args(one: Any, other: Any, known: Mapping[Value, Value]) -> bool:
     return type(one) is type(other) and (one == other or repr(one) == repr(other))
 
 
+def pruned(graph: AtenGraph) -> AtenGraph:
+    """The graph without numbers and pieces of lists that nothing takes."""
+    live = set(values_in([*graph.outputs, *(item.value for item in graph.assigned)]))
+    kept: list[Call] = []
+    for call in reversed(graph.calls):
+        passing = call.target == "prim::getitem" or all(isinstance(item.type, ScalarType) for item in call.outputs)
+        if passing and call.outputs and not live.intersection(call.outputs):
+            continue
+        live.update(call.inputs())
+        kept.append(call)
+    return dataclasses.replace(graph, calls=kept[::-1])
+
+
 # What steps consist of ------------------------------------------------------------------------------------------------
 
 

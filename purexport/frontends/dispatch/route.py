@@ -20,7 +20,7 @@ import torch
 
 from proto_schema.sizes import Dim, Size
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import Arg, Assigned, AtenGraph, Call, ScalarType, values_in
+from purexport.aten.graph import Arg, Assigned, AtenGraph, ScalarType
 from purexport.aten.graph import AtenValue as Value
 from purexport.errors import ExportError, is_out_of_memory
 from purexport.frontends.core import row_loops
@@ -39,7 +39,7 @@ from purexport.frontends.core.request import (
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
-from purexport.frontends.dispatch import indices
+from purexport.frontends.dispatch import indices, shapes
 from purexport.frontends.dispatch.argument_numbers import (
     refuse_flags,
     refuse_others,
@@ -52,7 +52,7 @@ from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
 from purexport.frontends.dispatch.data import AnotherExample
 from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
 from purexport.frontends.dispatch.literals import literal
-from purexport.frontends.dispatch.loops import are_same, in_loops
+from purexport.frontends.dispatch.loops import are_same, in_loops, pruned
 from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
 from purexport.frontends.dispatch.pieces import counted, joined
 from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
@@ -113,7 +113,7 @@ def capture_by_trace(request: Request) -> Captured:
     remarks += [text for name, text in least if name not in fixed]
     remarks += [*map(str, static), *decisions.remarks(), *scripts.remarks]
     return Captured(
-        _pruned(graph),
+        pruned(graph),
         axes,
         remarks=remarks,
         listed=found.listed,
@@ -188,7 +188,7 @@ class _Runs:
         Only what torch decides about 0 and 1 changes by more elements.  If Python asks for them, those of the example
         repeat.
         """
-        sums = _sums(given)
+        sums = shapes.sums(given)
         small = {label: size for label, size in given.items() if size < LEAST and label not in sums}
         sizes = dict(given)
         for label in small:
@@ -375,7 +375,7 @@ def _first(runs: _Runs) -> _Captured:
 def _hold_numbers(runs: _Runs, found: _Captured) -> None:
     """Raise NumbersHeldError for numbers of the arguments that must not, or need not, be inputs of the file."""
     request, names = runs.request, runs.flat.names
-    refuse_unused(request, names, found.recorder, _pruned(found.graph))
+    refuse_unused(request, names, found.recorder, pruned(found.graph))
     plain = dataclasses.replace(request, numbers={})
     other = dataclasses.replace(runs, request=plain, flat=with_constants(runs.flat, request.numbers)).captured()
     refuse_others(request, names, (found.recorder, found.results), (other.recorder, other.results))
@@ -412,7 +412,7 @@ def _of_least_sizes(runs: _Runs, first: _Captured) -> list[tuple[str, str]]:
             continue  # it is as for one element
         with suppress(ExportError, StaticAxesError):  # what the model does for one element may need one element
             other = runs.captured(as_small=(name, size))
-            if are_same(_pruned(first.graph), _pruned(other.graph)):
+            if are_same(pruned(first.graph), pruned(other.graph)):
                 continue
         if runs.small.get(name) == size and not runs.request.valueless:
             if runs.gives_results_of_torch(first):
@@ -429,7 +429,7 @@ def _forget_questions_of_few(runs: _Runs, first: _Captured) -> None:
     for line in decisions.lines_of_few()[:_TURNED]:
         with suppress(ExportError, StaticAxesError):
             other = runs.captured(turned=line)
-            if are_same(_pruned(first.graph), _pruned(other.graph)):
+            if are_same(pruned(first.graph), pruned(other.graph)):
                 decisions.forget(line)
 
 
@@ -444,7 +444,7 @@ def _in_loops(runs: _Runs, recorder: Recorder) -> tuple[AtenGraph, Decisions] | 
         if grown * sum(tensor.numel() for tensor in runs.flat.tensors) > _MOST_ELEMENTS:
             raise StaticAxesError(sizes, "")
         found = runs.resized(sizes).captured(stays_open=True)
-        return _pruned(found.graph), found.recorder.decisions
+        return pruned(found.graph), found.recorder.decisions
 
     try:
         return in_loops(capture, runs.sizes, list(recorder.decisions.required))
@@ -479,7 +479,7 @@ def _in_both_ways(runs: _Runs, found: _Captured) -> tuple[AtenGraph, list[str]]:
 
     if recorder.counts or not asked:
         return found.graph, []
-    graph, answered = with_branches(way(found), run, _pruned)
+    graph, answered = with_branches(way(found), run, pruned)
     recorder.decisions.forget_both([item.said for item in asked], [item.said for item in answered])
     return graph, remarks_on(asked, answered)
 
@@ -487,17 +487,6 @@ def _in_both_ways(runs: _Runs, found: _Captured) -> tuple[AtenGraph, list[str]]:
 def _loops_of(graph: AtenGraph) -> list[str]:
     loops = [call for call in graph.calls if call.target == "prim::Scan"]
     return [f"the steps at {call.source} are a Loop of the file, as many as the axis is long" for call in loops]
-
-
-def _sums(sizes: Mapping[str, int]) -> dict[str, Size]:
-    """The labels that are expressions of others, which hold for the example."""
-    found = {}
-    for label in sizes:
-        with suppress(ValueError):
-            size = Size.parse(label, [name for name in sizes if name != label])
-            if isinstance(size, Size) and size.name is None and size.symbols <= sizes.keys() - {label}:
-                found[label] = size
-    return {label: size for label, size in found.items() if size.at(sizes) == sizes[label]}
 
 
 def _examples(flat: Flat, axes: Mapping[str, Axes]) -> dict[str, int]:
@@ -588,19 +577,6 @@ def _named(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> 
     return dataclasses.replace(
         graph, outputs=results, output_names=output_names(paths), assigned=[*graph.assigned, *written]
     )
-
-
-def _pruned(graph: AtenGraph) -> AtenGraph:
-    """The graph without numbers and pieces of lists that nothing takes."""
-    live = set(values_in([*graph.outputs, *(item.value for item in graph.assigned)]))
-    kept: list[Call] = []
-    for call in reversed(graph.calls):
-        passing = call.target == "prim::getitem" or all(isinstance(item.type, ScalarType) for item in call.outputs)
-        if passing and call.outputs and not live.intersection(call.outputs):
-            continue
-        live.update(call.inputs())
-        kept.append(call)
-    return dataclasses.replace(graph, calls=kept[::-1])
 
 
 _FORMS: dict[Any, Callable[..., Any]] = {

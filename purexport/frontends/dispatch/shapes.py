@@ -10,7 +10,8 @@ takes each size from the tensor that has it.  So the one thing that must be righ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -339,4 +340,15 @@ def found_again(found: Sequence[int | None], operands: Sequence[tuple[Dim, tuple
     return None
 
 
-__all__ = ["ROWS", "Extent", "UnfitError", "extent", "found_again", "row_of"]
+def sums(sizes: Mapping[str, int]) -> dict[str, Size]:
+    """The labels that are expressions of others, which hold for the example."""
+    found = {}
+    for label in sizes:
+        with suppress(ValueError):
+            size = Size.parse(label, [name for name in sizes if name != label])
+            if isinstance(size, Size) and size.name is None and size.symbols <= sizes.keys() - {label}:
+                found[label] = size
+    return {label: size for label, size in found.items() if size.at(sizes) == sizes[label]}
+
+
+__all__ = ["ROWS", "Extent", "UnfitError", "extent", "found_again", "row_of", "sums"]
