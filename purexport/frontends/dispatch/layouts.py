@@ -163,7 +163,7 @@ class Layouts:
         return found
 
     def _found(
-        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any
+        self, operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], example: Any, asks: bool = True
     ) -> tuple[Any, bool]:
         """What rows give, or else torch's meta function; and whether it has memory of an operand."""
         with below():
@@ -174,12 +174,12 @@ class Layouts:
                 found = metas.made(form, self.meta)
                 fresh = not isinstance(form, torch.Tensor)
             except shapes.UnfitError:
-                found, fresh = self._by_torch(operator, given, named), False
+                found, fresh = self._by_torch(operator, given, named, asks), False
         return found, not fresh and _shares(operator, list(leaves([found], {})), tensors_in(given, named))
 
-    def _by_torch(self, operator: Operator, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What torch's meta function gives.  Raises RefusedError where the kernel takes no such operands."""
-        if operator.target in _LAX:
+    def _by_torch(self, operator: Operator, given: Sequence[Any], named: Mapping[str, Any], asks: bool) -> Any:
+        """What torch's meta function gives.  Raises RefusedError where the kernel, if one `asks`, takes no such operands."""
+        if asks and operator.target in _LAX:
             try:
                 operator.overload(
                     *mapped(_zeros, given), **{name: mapped(_zeros, item) for name, item in named.items()}
@@ -345,7 +345,7 @@ class Layouts:
 
         try:
             with below():
-                found, _ = self._found(operator, args, kwargs, example)
+                found, _ = self._found(operator, args, kwargs, example, False)
         except Exception:
             return None
         return list(leaves([found], {})) if isinstance(found, (torch.Tensor, list, tuple)) else None
