@@ -178,7 +178,7 @@ class Layouts:
         return found, not fresh and _shares(operator, list(leaves([found], {})), tensors_in(given, named))
 
     def _by_torch(self, operator: Operator, given: Sequence[Any], named: Mapping[str, Any], asks: bool) -> Any:
-        """What torch's meta function gives.  Raises RefusedError where the kernel, if one `asks`, takes no such operands."""
+        """What torch's meta function gives.  Raises RefusedError where a kernel that one `asks` takes them not."""
         if asks and operator.target in _LAX:
             try:
                 operator.overload(
