@@ -120,7 +120,7 @@ def captures(name: str, repeat: int) -> str:
 
     from benchmarks.dynamic_models import MODELS
     from purexport.frontends.core.request import Request
-    from purexport.frontends.dispatch.route import capture_by_trace
+    from purexport.frontends.trace.route import capture_by_trace
 
     torch.manual_seed(0)
     case = MODELS[name]()

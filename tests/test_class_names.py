@@ -33,7 +33,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ),
     ("proto_schema", "OpSchema"): "defs and compat have onnx's name; operators.OpSchema is the row of data of both",
     ("proto_schema", "Attribute"): "defs has onnx's name; operators.Attribute is the row of data, as OpSchema is",
-    ("purexport", "Owner"): "of inspect, which is public, and of frontends.dispatch.numbers",
+    ("purexport", "Owner"): "of inspect, which is public, and of frontends.trace.numbers",
 }
 
 

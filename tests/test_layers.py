@@ -272,7 +272,7 @@ PLANTED = [
     ("purexport.new_room", "", "unknown_modules"),
     ("purexport.frontends.core.request", "isinstance(model, torch.jit.ScriptModule)", "torch_jit_elsewhere"),
     ("purexport.frontends.core.request", "from torch import jit", "torch_jit_elsewhere"),
-    ("purexport.frontends.dispatch.route", "def f():\n    from torch.jit import _trace", "torch_jit_elsewhere"),
+    ("purexport.frontends.trace.route", "def f():\n    from torch.jit import _trace", "torch_jit_elsewhere"),
     ("purexport.operators", "from torch._jit_internal import is_scripting", "torch_jit_elsewhere"),
     ("purexport.aten.names", "torch._C._jit_get_schemas_for_operator(base)", "torch_jit_elsewhere"),
     ("purexport.cli.verbs.stat", 'open(args.output, "w").write(text)', "files_changed_elsewhere"),

@@ -209,9 +209,9 @@ ROOMS = {
         " frontends/observed",
         "frontends/routes_agree",
     ),
-    "frontends.dispatch": _room(
-        "purexport/frontends/dispatch/*",
-        "frontends/dispatch/{shapes,models,layouts,metas,pieces,ranges,scripts}"
+    "frontends.trace": _room(
+        "purexport/frontends/trace/*",
+        "frontends/trace/{shapes,models,layouts,metas,pieces,ranges,scripts}"
         " frontends/{numbers,computed_sizes,sizes_in_python}",
         "frontends/{rolled,search_growth,routes_agree} shapes/dynamic_shapes",
     ),

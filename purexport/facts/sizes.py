@@ -87,7 +87,8 @@ def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None =
     """torch's own function broadcasts the sizes as numbers."""
     if dim is None:
         return self.new_empty((indices.numel(),))
-    sizes = list(torch.broadcast_shapes(*([*item.shape[:dim], 1, *item.shape[dim:][1:]] for item in (self, indices))))
+    shapes = [[*item.shape[:dim], 1, *item.shape[dim:][1:]] for item in (self, indices)]
+    sizes = list(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
     sizes[dim] = indices.shape[dim]
     return self.new_empty(sizes)
 
@@ -101,7 +102,8 @@ def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> 
 def _istft(self: torch.Tensor, n_fft: int, *args: Any, length: Any = None, **others: Any) -> torch.Tensor:
     """torch's own function reads the length as a number."""
     if not isinstance(length, torch.SymInt):
-        return torch.ops.aten.istft(self, n_fft, *args, length=length, **others)
+        found: torch.Tensor = torch.ops.aten.istft(self, n_fft, *args, length=length, **others)
+        return found
     return self.new_empty((*self.shape[:-2], length), dtype=self.dtype.to_real())
 
 

@@ -13,9 +13,9 @@ from purexport.errors import ExportError
 from purexport.frontends.core.mode import copied
 from purexport.frontends.core.request import Captured, Request
 from purexport.frontends.core.route import Route
-from purexport.frontends.dispatch.route import TRACE
 from purexport.frontends.export.route import EXPORT, PROGRAM
 from purexport.frontends.script.route import SCRIPT
+from purexport.frontends.trace.route import TRACE
 
 ROUTES: tuple[Route, ...] = (PROGRAM, SCRIPT, TRACE, EXPORT)
 CHOICES = ("auto", *(route.name for route in ROUTES if not route.only))

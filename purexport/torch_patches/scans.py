@@ -49,7 +49,8 @@ def scans_in_rounds() -> Iterator[None]:
 
 def _in_rounds(operator: Callable[..., Any], leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     def goes_on(distance: torch.Tensor, *state: Any) -> torch.Tensor:
-        return distance < state[-1]
+        more: torch.Tensor = distance < state[-1]
+        return more
 
     def step(distance: torch.Tensor, *state: Any) -> tuple[torch.Tensor, ...]:
         *values, count = state

@@ -17,7 +17,7 @@ from proto_schema.sizes import Size
 from purexport.aten.graph import AtenGraph, AtenValue, Call, Input, TensorType
 from purexport.dtypes import FLOAT, INT64
 from purexport.frontends.core import repeats, rolled
-from purexport.frontends.dispatch import loops
+from purexport.frontends.trace import loops
 from purexport.graph.ir import Graph, Node
 from purexport.graph.ir import Value as OnnxValue
 from purexport.graph.passes import size_vectors

@@ -66,7 +66,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "gemma4": {"audio_token_id": 96},
     "gemma4_text": {"hidden_size_per_layer_input": 0},
     "paligemma": {"projection_dim": 32},
-    **dict.fromkeys(("voxtral", "qwen3_asr"), {"audio_token_id": 98}),
+    **{kind: {"audio_token_id": 98} for kind in ("voxtral", "qwen3_asr")},
     "voxtral_encoder": {"max_source_positions": 10, "intermediate_size": 64},
     "qwen3_asr_encoder": {"n_window_infer": 100, "output_dim": 32, "downsample_hidden_size": 8},
     "granite_speech": {"audio_token_index": 98, "has_lora_adapter": False, "window_size": 15},

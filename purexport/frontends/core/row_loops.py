@@ -34,7 +34,7 @@ _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST"])
 _NO_NEXT = _ENDS | {"RAISE_VARARGS", "RERAISE"}
 _JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
 _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"])
-_ITERATING = frozenset(["torch._tensor", "purexport.frontends.dispatch.tensors"])
+_ITERATING = frozenset(["torch._tensor", "purexport.frontends.trace.tensors"])
 _LOCAL = re.compile("(LOAD|STORE)_FAST")
 
 

@@ -125,7 +125,9 @@ def _product_of_integers(op: Emitter, value: Value, dim: Any, keepdim: bool) -> 
             value = functools.reduce(op.Mul, parts)
             continue
         shape = [1 if place == axis else op.dim(value, place) for place in range(value.rank)]
-        running = op.CumProd(op.Concat(full(op, shape, 1, value.dtype), value, axis=axis), op.const(axis))
+        running = op.CumProd(
+            op.Concat(full(op, shape, 1, value.dtype or dtypes.INT64), value, axis=axis), op.const(axis)
+        )
         value = op.Slice(running, [-1], [INT64_MAX], axes=[axis])
     return value if keepdim else _squeeze(op, value, axes)
 

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from proto_schema.legalization.sizes import times
+from proto_schema.legalization.sizes import numbers_below, times
 from proto_schema.sizes.reshaping import is_copied
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, full, permute, reshape, reshape_to_result
-from purexport.lowering.support.positions import int_range
 from purexport.lowering.support.reshaping import size_of
 from purexport.lowering.tensor.layout import atleast_1d, atleast_2d, atleast_3d
 
@@ -209,7 +208,7 @@ def combinations(op: Emitter, self: Value, r: int = 2, with_replacement: bool = 
     """
     length = op.dim(self, 0)
     if not isinstance(length, int) and r > 0:
-        places = int_range(op, 0, length)
+        places = numbers_below(op, length)
         each = [op.Unsqueeze(places, [axis for axis in range(r) if axis != own]) for own in range(r)]
         masks = [op.Less(one, other) for one, other in pairwise(each)]
         if with_replacement:
@@ -217,7 +216,7 @@ def combinations(op: Emitter, self: Value, r: int = 2, with_replacement: bool = 
         mask = functools.reduce(op.And, masks) if masks else op.cast(full(op, [length], 1, dtypes.INT64), dtypes.BOOL)
         return op.Gather(self, op.Transpose(op.NonZero(mask), perm=[1, 0]), axis=0)
     if not isinstance(length, int):
-        return full(op, [0], 0, self.dtype)
+        return full(op, [0], 0, self.dtype or dtypes.FLOAT)
     rows = torch.combinations(torch.arange(length), r, with_replacement)
     return op.Gather(self, op.const(rows), axis=0)
 

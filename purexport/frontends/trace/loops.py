@@ -20,7 +20,7 @@ from proto_schema.sizes import Size
 from purexport.aten.graph import AtenGraph, Block, Call, Input, ScalarType, map_values, values_in
 from purexport.aten.graph import AtenValue as Value
 from purexport.frontends.core.rolled import rolled
-from purexport.frontends.dispatch.decisions import Decisions
+from purexport.frontends.trace.decisions import Decisions
 
 _LEAST = 4  # steps that show what they count, of which the first may differ
 _FAR = (5000,)  # further numbers at which nothing may repeat either

@@ -10,8 +10,8 @@ import torch
 from purexport.aten.graph import Arg, Input, Recording, Source, same_bytes, tensor_type
 from purexport.aten.graph import AtenValue as Value
 from purexport.frontends.core import prepacked
-from purexport.frontends.dispatch.layouts import UnfollowedError
-from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.frontends.trace.layouts import UnfollowedError
+from purexport.frontends.trace.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below
 
 

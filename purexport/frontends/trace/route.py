@@ -1,4 +1,4 @@
-"""The route by dispatch: the model runs once on tensors without data, and each call is recorded as it is made.
+"""The trace: the model runs once on tensors without data, and each call is recorded as it is made.
 
 Sizes that can change are symbols while the model runs, so that nothing must be traced again to find out what follows
 from them.  What the model cannot be captured with is refused with its line.
@@ -39,26 +39,26 @@ from purexport.frontends.core.request import (
 from purexport.frontends.core.route import Route
 from purexport.frontends.core.single_calls import declare_operators, recorded_in_other_forms
 from purexport.frontends.core.structures import Path, results_in
-from purexport.frontends.dispatch import indices, shapes
-from purexport.frontends.dispatch.argument_numbers import (
+from purexport.frontends.trace import indices, shapes
+from purexport.frontends.trace.argument_numbers import (
     refuse_flags,
     refuse_others,
     refuse_unused,
     with_constants,
     with_numbers,
 )
-from purexport.frontends.dispatch.branches import Way, remarks_on, with_branches
-from purexport.frontends.dispatch.builtins import BUILTINS, MATH, OF_TORCH
-from purexport.frontends.dispatch.data import AnotherExample
-from purexport.frontends.dispatch.decisions import LEAST, Decisions, of_least_size, without
-from purexport.frontends.dispatch.literals import literal
-from purexport.frontends.dispatch.loops import are_same, in_loops, pruned
-from purexport.frontends.dispatch.numbers import SYMBOLIC, hash_of
-from purexport.frontends.dispatch.pieces import counted, joined
-from purexport.frontends.dispatch.recorder import Recorder, StaticAxesError
-from purexport.frontends.dispatch.scripts import ScriptOfTracesError
-from purexport.frontends.dispatch.source_lines import line_of
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.branches import Way, remarks_on, with_branches
+from purexport.frontends.trace.builtins import BUILTINS, MATH, OF_TORCH
+from purexport.frontends.trace.data import AnotherExample
+from purexport.frontends.trace.decisions import LEAST, Decisions, of_least_size, without
+from purexport.frontends.trace.literals import literal
+from purexport.frontends.trace.loops import are_same, in_loops, pruned
+from purexport.frontends.trace.numbers import SYMBOLIC, hash_of
+from purexport.frontends.trace.pieces import counted, joined
+from purexport.frontends.trace.recorder import Recorder, StaticAxesError
+from purexport.frontends.trace.scripts import ScriptOfTracesError
+from purexport.frontends.trace.source_lines import line_of
+from purexport.frontends.trace.tensors import Recorded
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.attention import symbols_taken_by_attention
 from purexport.torch_patches.before_composites import below, calls_before_composites

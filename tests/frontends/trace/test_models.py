@@ -405,7 +405,7 @@ def test_nothing_of_the_users_is_written() -> None:
 
 def test_nothing_is_computed_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    from purexport.frontends.dispatch import data
+    from purexport.frontends.trace import data
 
     original = data.Elements._run_entry
     monkeypatch.setattr(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from purexport.frontends.core.fake_quantization import fake_quantized
-from purexport.frontends.dispatch.tensors import QUESTIONS, Recorded
+from purexport.frontends.trace.tensors import QUESTIONS, Recorded
 from purexport.torch_patches.before_composites import below
 
 _aten = torch.ops.aten

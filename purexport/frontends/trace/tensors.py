@@ -16,8 +16,8 @@ import torch
 from proto_schema.sizes import Dim
 from purexport.aten.graph import AtenValue as Value
 from purexport.aten.graph import TensorType
-from purexport.frontends.dispatch.arguments import leaves
-from purexport.frontends.dispatch.numbers import Number, plain, wrapped
+from purexport.frontends.trace.arguments import leaves
+from purexport.frontends.trace.numbers import Number, plain, wrapped
 from purexport.torch_patches.before_composites import below
 
 _aten = torch.ops.aten

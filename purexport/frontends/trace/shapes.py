@@ -19,7 +19,7 @@ import torch
 from proto_schema.sizes import Dim, Size
 from proto_schema.sizes import size as sizes
 from purexport.frontends.core.shape_functions import SHAPES, UnfitError, broadcast
-from purexport.frontends.dispatch.size_rows import SIZES
+from purexport.frontends.trace.size_rows import SIZES
 
 Shape = tuple[Dim, ...]
 

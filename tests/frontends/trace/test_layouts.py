@@ -16,11 +16,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from purexport.errors import ExportError
-from purexport.frontends.dispatch import metas
-from purexport.frontends.dispatch.data import Entry
-from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.recorder import Recorder
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace import metas
+from purexport.frontends.trace.data import Entry
+from purexport.frontends.trace.operators import Operator
+from purexport.frontends.trace.recorder import Recorder
+from purexport.frontends.trace.tensors import Recorded
 from purexport.torch_patches.before_composites import below, calls_before_composites
 
 aten: Any = torch.ops.aten

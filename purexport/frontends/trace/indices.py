@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from purexport.frontends.dispatch.ranges import CountedNumbers
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.ranges import CountedNumbers
+from purexport.frontends.trace.tensors import Recorded
 
 _MASKS = (torch.bool, torch.uint8)
 _END = 2**63 - 1  # of a slice to the end

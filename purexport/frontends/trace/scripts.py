@@ -20,9 +20,9 @@ from proto_schema.sizes import Size
 from purexport.aten.graph import AtenValue as Value
 from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType, Type, with_values
 from purexport.aten.schema import signature
-from purexport.frontends.dispatch.data import Entry
-from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
-from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.frontends.trace.data import Entry
+from purexport.frontends.trace.numbers import SYMBOLIC, Number, wrapped
+from purexport.frontends.trace.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below
 from purexport.torch_patches.fakes import counts_typed
 from purexport.torch_patches.torch_jit import script_of_traces

@@ -15,10 +15,10 @@ import torch
 
 from purexport.aten.graph import AtenGraph, values_in
 from purexport.frontends.core.request import Flat, NumbersHeldError, Request
-from purexport.frontends.dispatch.decisions import arguments_in
-from purexport.frontends.dispatch.numbers import SYMBOLIC
-from purexport.frontends.dispatch.recorder import Recorder
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.decisions import arguments_in
+from purexport.frontends.trace.numbers import SYMBOLIC
+from purexport.frontends.trace.recorder import Recorder
+from purexport.frontends.trace.tensors import Recorded
 
 Results = tuple[Recorder, Sequence[Any]]
 

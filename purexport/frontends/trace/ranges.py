@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from purexport.frontends.dispatch.numbers import SYMBOLIC, plain
+from purexport.frontends.trace.numbers import SYMBOLIC, plain
 
 _WHOLE = (int, torch.SymInt)
 

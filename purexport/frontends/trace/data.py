@@ -13,10 +13,10 @@ from weakref import ref
 import torch
 
 from proto_schema.sizes import Size
-from purexport.frontends.dispatch.arguments import leaves, tensors_in
-from purexport.frontends.dispatch.numbers import SYMBOLIC
-from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.arguments import leaves, tensors_in
+from purexport.frontends.trace.numbers import SYMBOLIC
+from purexport.frontends.trace.operators import Operator
+from purexport.frontends.trace.tensors import Recorded
 from purexport.torch_patches.before_composites import below
 
 

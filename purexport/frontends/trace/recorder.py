@@ -37,21 +37,21 @@ from purexport.aten.graph import (
 )
 from purexport.errors import ExportError
 from purexport.frontends.core import row_loops
-from purexport.frontends.dispatch import indices
-from purexport.frontends.dispatch.arguments import numbers_in, tensors_in
-from purexport.frontends.dispatch.builtins import NAMES
-from purexport.frontends.dispatch.data import Elements, Entry
-from purexport.frontends.dispatch.decisions import LEAST, Decisions, arguments_in, sizes_below
-from purexport.frontends.dispatch.higher_order import higher_order
-from purexport.frontends.dispatch.layouts import Layouts, Recipe, UnfollowedError
-from purexport.frontends.dispatch.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
-from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.owned import Holdings, strides_of_copy
-from purexport.frontends.dispatch.questions import Questions
-from purexport.frontends.dispatch.scripts import Scripts
-from purexport.frontends.dispatch.source_lines import Lines, asking_frame, calls_kept, frames_of
-from purexport.frontends.dispatch.specials import SPECIALS
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace import indices
+from purexport.frontends.trace.arguments import numbers_in, tensors_in
+from purexport.frontends.trace.builtins import NAMES
+from purexport.frontends.trace.data import Elements, Entry
+from purexport.frontends.trace.decisions import LEAST, Decisions, arguments_in, sizes_below
+from purexport.frontends.trace.higher_order import higher_order
+from purexport.frontends.trace.layouts import Layouts, Recipe, UnfollowedError
+from purexport.frontends.trace.numbers import ARGUMENT, SYMBOLIC, Number, text_of, wrapped
+from purexport.frontends.trace.operators import Operator
+from purexport.frontends.trace.owned import Holdings, strides_of_copy
+from purexport.frontends.trace.questions import Questions
+from purexport.frontends.trace.scripts import Scripts
+from purexport.frontends.trace.source_lines import Lines, asking_frame, calls_kept, frames_of
+from purexport.frontends.trace.specials import SPECIALS
+from purexport.frontends.trace.tensors import Recorded
 from purexport.torch_patches.before_composites import below, casting
 
 _UNKNOWN = "unknown"

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import AtenValue as Value
 from purexport.aten.graph import Block, Call, ScalarType, TensorType
-from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.frontends.trace.tensors import Layout, Recorded
 
 
 def higher_order(recorder: Any, name: str, args: Sequence[Any]) -> Any:

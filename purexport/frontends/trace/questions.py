@@ -9,7 +9,7 @@ import torch
 
 from purexport.aten.graph import Arg
 from purexport.aten.graph import AtenValue as Value
-from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.frontends.trace.tensors import Layout, Recorded
 
 
 class Asked(NamedTuple):

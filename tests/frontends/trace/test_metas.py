@@ -17,9 +17,9 @@ from torch.nn import functional
 
 import purexport
 from purexport.frontends.core.shape_functions import UnfitError
-from purexport.frontends.dispatch import metas
-from purexport.frontends.dispatch.operators import Operator
-from tests.frontends.dispatch.test_layouts import wrong
+from purexport.frontends.trace import metas
+from purexport.frontends.trace.operators import Operator
+from tests.frontends.trace.test_layouts import wrong
 
 aten: Any = torch.ops.aten
 

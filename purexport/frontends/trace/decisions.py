@@ -32,7 +32,7 @@ from proto_schema.sizes import ContradictionError, Dim, Size
 from proto_schema.sizes.equations import Equations
 from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes, Specialised
-from purexport.frontends.dispatch.numbers import ARGUMENT, Number, text_of
+from purexport.frontends.trace.numbers import ARGUMENT, Number, text_of
 
 _MOST = 4
 """Paths that the remark names."""

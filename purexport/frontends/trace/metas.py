@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import torch
 
 from purexport.frontends.core.shape_functions import UnfitError, broadcast
-from purexport.frontends.dispatch import shapes, strides
-from purexport.frontends.dispatch.arguments import mapped
-from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.promotion import kind_of, letter, one_dtype, promoted
-from purexport.frontends.dispatch.size_rows import fits_inside
+from purexport.frontends.trace import shapes, strides
+from purexport.frontends.trace.arguments import mapped
+from purexport.frontends.trace.operators import Operator
+from purexport.frontends.trace.promotion import kind_of, letter, one_dtype, promoted
+from purexport.frontends.trace.size_rows import fits_inside
 from purexport.torch_patches.calls import operators_handed_to
 
 Bound = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from purexport.frontends.dispatch.numbers import SYMBOLIC
+from purexport.frontends.trace.numbers import SYMBOLIC
 
 
 def mapped(function: Callable[[Any], Any], items: Any) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from purexport.frontends.dispatch.numbers import SYMBOLIC, Number, wrapped
-from purexport.frontends.dispatch.ranges import CountedNumbers, as_list, counted
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.numbers import SYMBOLIC, Number, wrapped
+from purexport.frontends.trace.ranges import CountedNumbers, as_list, counted
+from purexport.frontends.trace.tensors import Recorded
 
 _REALS = (int, float, torch.SymInt, torch.SymFloat)
 

@@ -17,12 +17,12 @@ from proto_schema.sizes import Dim, Size
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import shape_function_of
-from purexport.frontends.dispatch import metas, shapes
-from purexport.frontends.dispatch.arguments import leaves, mapped, numbers_in, tensors_in
-from purexport.frontends.dispatch.decisions import LEAST
-from purexport.frontends.dispatch.numbers import SYMBOLIC
-from purexport.frontends.dispatch.operators import Operator
-from purexport.frontends.dispatch.tensors import Layout, Recorded
+from purexport.frontends.trace import metas, shapes
+from purexport.frontends.trace.arguments import leaves, mapped, numbers_in, tensors_in
+from purexport.frontends.trace.decisions import LEAST
+from purexport.frontends.trace.numbers import SYMBOLIC
+from purexport.frontends.trace.operators import Operator
+from purexport.frontends.trace.tensors import Layout, Recorded
 from purexport.torch_patches.before_composites import below
 
 _META = torch.device("meta")

@@ -28,8 +28,8 @@ from purexport.aten.graph import (
     with_values,
 )
 from purexport.aten.graph import AtenValue as Value
-from purexport.frontends.dispatch.loops import are_same, is_number, numbers_first
-from purexport.frontends.dispatch.questions import Asked
+from purexport.frontends.trace.loops import are_same, is_number, numbers_first
+from purexport.frontends.trace.questions import Asked
 
 MOST = 48
 """Questions for which the model runs again."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from purexport.frontends.dispatch.ranges import CountedNumbers
-from purexport.frontends.dispatch.tensors import Recorded
+from purexport.frontends.trace.ranges import CountedNumbers
+from purexport.frontends.trace.tensors import Recorded
 
 
 def literal(function: Any, data: Any, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:

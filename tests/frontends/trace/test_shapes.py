@@ -11,7 +11,7 @@ import torch
 
 from proto_schema.sizes import Size
 from purexport.aten.names import operator_of
-from purexport.frontends.dispatch.shapes import ROWS, Extent, UnfitError, extent, found_again
+from purexport.frontends.trace.shapes import ROWS, Extent, UnfitError, extent, found_again
 
 S = {name: Size.symbol(name, 2) for name in "nm"}
 EXAMPLE = {"n": 12, "m": 9}
