@@ -79,8 +79,6 @@ def capture_model(run: Run) -> Captured:
         with weights.captured():
             captured = capture(request)
         captured.remarks += counted((args, kwargs))
-        if request.both and captured.route == "export":
-            captured.remarks.append("branches='both' changes nothing by torch.export, whose programs have one way")
         graph = weights.filled(captured.graph)
         named = names.ordered_and_named(graph.inputs, run.model, options.input_names or ())
     return replace(captured, graph=graph.with_inputs(named))

@@ -103,7 +103,6 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         purexport.ExportError,
         r"Sequential.forward\(input\): missing .*input",
     ),
-    ("a list of arguments", {"model": Two(), "args": [EXAMPLE, EXAMPLE]}, purexport.ExportError, r"args=\(a, b\)"),
     ("sizes for an example", {"args": (2, 4)}, purexport.ExportError, r"torch.randn\(2, 4\)"),
 ]
 BAD_EXPORT_NAMES = [name for name, *_ in BAD_EXPORTS]

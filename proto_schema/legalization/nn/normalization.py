@@ -25,7 +25,10 @@ def deviation(op: Operators, variance: Value, epsilon: float) -> Value:
 
 
 def scaled(op: Operators, x: Value, scale: Value | None, bias: Value | None, dtype: Any) -> Value:
-    """x * scale + bias in the data type of x, as `dtype`; factors that are all 1 and terms that are all 0 go."""
+    """x * scale + bias in the data type of x, as `dtype`.
+
+    Factors that are all 1 and terms that are all 0 go, unless they are weights, which have names.
+    """
     if scale is not None and not _is_all(scale, 1):
         x = op.Mul(x, op.cast(scale, x.dtype))
     if bias is not None and not _is_all(bias, 0):
@@ -34,7 +37,7 @@ def scaled(op: Operators, x: Value, scale: Value | None, bias: Value | None, dty
 
 
 def _is_all(value: Value, number: float) -> bool:
-    array = value.array()
+    array = None if value.name else value.array()
     return array is not None and bool((array == number).all())
 
 

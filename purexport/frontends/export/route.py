@@ -39,7 +39,10 @@ def _read(request: Request) -> Captured:
 def _export(request: Request) -> Captured:
     from purexport.frontends.export import program
 
-    return program.export_model(request)
+    captured = program.export_model(request)
+    if request.both:
+        captured.remarks.append("branches='both' changes nothing by torch.export, whose programs have one way")
+    return captured
 
 
 def _with_dynamic_axes(request: Request) -> Request:

@@ -59,10 +59,7 @@ def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]
 def contract(op: Emitter, operands: Sequence[Value], terms: Sequence[str], result: str) -> Value:
     """The product of `operands` with axes `terms`, summed over the letters that `result` does not name."""
     values, names = without_ones(op, operands, terms)
-    equation = f"{','.join(map(''.join, names))}->{result}"
-    if op.takes("Einsum", values[0].dtype):
-        return op.Einsum(*values, equation=equation)
-    return op.cast(op.Einsum(*(op.cast(value, dtypes.FLOAT) for value in values), equation=equation), values[0].dtype)
+    return op.Einsum(*values, equation=f"{','.join(map(''.join, names))}->{result}")
 
 
 # Operators that are an einsum ---------------------------------------------------------------------------------------
