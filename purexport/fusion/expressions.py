@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import AtenGraph, AtenValue, Call, TensorType
+from purexport.aten.graph import AtenGraph, AtenValue, Call, ScalarType, TensorType
 from purexport.aten.names import operator_of
 
 _COPIES = frozenset({"aten::clone", "aten::detach", "aten::contiguous", "aten::alias", "aten::lift_fresh"})
@@ -38,7 +38,7 @@ class Expressions:
         """The value whose numbers `value` has, seen through copies and casts between float types."""
         while True:
             call = self.call(value)
-            if call is None:
+            if call is None or is_of_numbers(call):
                 return value
             if self._keeps_numbers(call):
                 value = _only_operand(call)
@@ -104,7 +104,8 @@ class Expressions:
             shape, dim = shape_of(call.args["self"]), self.number(call.args["dim"], sizes=True)
             return shape[dim] if shape is not None and isinstance(shape[dim], int) else None
         if call.base in _ON_NUMBERS:
-            operands = [self.number(call.args[name], sizes=sizes) for name in ("self", "other") if name in call.args]
+            names = ("a", "b") if is_of_numbers(call) else ("self", "other")
+            operands = [self.number(call.args[name], sizes=sizes) for name in names if name in call.args]
             if None not in operands:
                 return _ON_NUMBERS[call.base](*operands)
         if call.base in ("aten::ScalarImplicit", "aten::Int", "aten::IntImplicit"):
@@ -151,9 +152,7 @@ class Expressions:
     def operands(self, value: Any, base: str) -> tuple[Any, Any] | None:
         """The two operands of a call of `base` (a sum with alpha 1), seen plainly."""
         call = self.call(self.plain(value))
-        if call is None or call.base != base or call.args.get("alpha", 1) != 1:
-            return None
-        if "self" not in call.args:  # of numbers
+        if call is None or call.base != base or call.args.get("alpha", 1) != 1 or is_of_numbers(call):
             return None
         return self.plain(call.args["self"]), self.plain(call.args["other"])
 
@@ -262,8 +261,14 @@ def _both_float(call: Call) -> bool:
 
 _ON_NUMBERS: dict[str, Any] = {
     "aten::floor_divide": lambda one, other: one // other,
+    "aten::floordiv": lambda one, other: one // other,
     "aten::add": lambda one, other: one + other,
     "aten::sub": lambda one, other: one - other,
     "aten::mul": lambda one, other: one * other,
     "aten::neg": lambda one: -one,
 }
+
+
+def is_of_numbers(call: Call) -> bool:
+    """Whether a call computes numbers of Python, such as sizes, of which no row knows."""
+    return bool(call.outputs) and all(isinstance(value.type, ScalarType) for value in call.outputs)

@@ -24,14 +24,13 @@ from purexport.aten.graph import (
     Call,
     Dim,
     Input,
-    ScalarType,
     TensorType,
     map_values,
     tensor_type,
     values_in,
     with_values,
 )
-from purexport.fusion.expressions import Expressions
+from purexport.fusion.expressions import Expressions, is_of_numbers
 from purexport.fusion.proofs import Prover
 
 Row = Callable[["FusionSite"], Sequence[AtenValue] | None]
@@ -113,7 +112,7 @@ def _rewritten_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | Non
 
     for call in graph.calls:
         site = FusionSite(graph, known, call, fused)
-        found = None if _is_of_numbers(call) else row(site)
+        found = None if is_of_numbers(call) else row(site)
         if found is not None:
             name = getattr(row, "__name__", "row")
             fused.counts[name] = fused.counts.get(name, 0) + 1
@@ -167,8 +166,3 @@ def _attention_in(graph: AtenGraph) -> int:
 def tensor(value: AtenValue, *shape: Dim | Any) -> TensorType:
     """The type of a tensor with the dtype of `value` and another shape."""
     return TensorType(value.tensor.dtype, tuple(shape))
-
-
-def _is_of_numbers(call: Call) -> bool:
-    """Whether a call computes numbers of Python, such as sizes, of which no row knows."""
-    return bool(call.outputs) and all(isinstance(value.type, ScalarType) for value in call.outputs)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
+_MASKS = (torch.bool, torch.uint8)
 _FUNCTIONS = (Tensor.__getitem__, Tensor.__setitem__)
 
 
@@ -39,8 +40,9 @@ def _taken(data: Tensor, axis: int, position: Tensor) -> Tensor:
 
 
 def _is_position(item: Any) -> bool:
-    integers = (torch.int64, torch.int32, torch.int16, torch.int8)
-    return isinstance(item, Tensor) and not item.dim() and item.dtype in integers
+    if not isinstance(item, Tensor) or item.dim():
+        return False
+    return not (item.is_floating_point() or item.is_complex() or item.dtype in _MASKS)
 
 
 def _axes(data: Tensor, index: list[Any]) -> list[int]:
@@ -58,7 +60,7 @@ def _width(item: Any) -> int:
     """How many axes a part of an index takes; truth values and None take none."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
-    return item.dim() if isinstance(item, Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
+    return item.dim() if isinstance(item, Tensor) and item.dtype in _MASKS else 1
 
 
 def _number(position: Tensor, size: Any) -> Any:

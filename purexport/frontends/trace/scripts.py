@@ -239,4 +239,7 @@ def _for_all_sizes(type_: Type) -> Type:
 def _writes(call: Call) -> bool:
     """Whether a call, or one of its blocks, writes to a tensor."""
     inside = any(_writes(item) for block in call.blocks for item in block.calls)
-    return inside or (not call.target.startswith("prim::") and bool(signature(call.target).writes))
+    return inside or (not call.target.startswith(_WITHOUT_SCHEMA) and bool(signature(call.target).writes))
+
+
+_WITHOUT_SCHEMA = ("prim::", "sequence::")
