@@ -32,6 +32,7 @@ from proto_schema.sizes import ContradictionError, Dim, Size
 from proto_schema.sizes.equations import Equations
 from proto_schema.wire.records import dataclass
 from purexport.aten.axes import Axes, Specialised
+from purexport.errors import ExportError
 from purexport.frontends.trace.numbers import ARGUMENT, Number, text_of
 
 _MOST = 4
@@ -158,7 +159,12 @@ class Decisions:
                     return holds
         of_few = by_python and _is_of_few(number)
         path = self.paths.setdefault(text_of(number), Path(number, holds, line, of_few=of_few))
-        self._count_steps(number, line)
+        if len(self.paths) > _MOST_PATHS and (self.small or self.turned):
+            raise ExportError(
+                "the other answers lead nowhere", code="trace-cannot-record"
+            )  # a loop that they never end
+        if len(self.paths) <= _MOST_PATHS:
+            self._count_steps(number, line)
         return holds is not (path.of_few and path.line == self.turned)
 
     def _count_steps(self, number: Number, line: str) -> None:
@@ -379,6 +385,7 @@ class Decisions:
         return bool(axes) and static >= axes  # type: ignore[operator]
 
 
+_MOST_PATHS = 200  # that a run with other answers than those of the example may take
 _QUESTIONS = 3  # on one line that are taken for those of a loop
 _RELATIONS = frozenset(f"aten::{name}.int" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _PLAIN = frozenset(["aten::eq.int", "aten::lt.int", "aten::gt.int"])
