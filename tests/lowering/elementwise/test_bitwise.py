@@ -15,6 +15,7 @@ ROWS = [
     Row("or", torch.bitwise_or, i32(9), i32(9), opsets=ALL),
     Row("xor", torch.bitwise_xor, u8(9), u8(9), opsets=ALL),
     Row("not", torch.bitwise_not, i64(9)),
+    Row("view-of-bits", lambda x: x.view(torch.int32), f32(3, 2), opsets=(25, 26), min_opset=26, routes=("trace",)),
     Row("not-int8", torch.bitwise_not, i8(9)),
     Row("not-uint8", torch.bitwise_not, u8(9)),
     Row("and-bool", torch.bitwise_and, boolean(9), boolean(9)),

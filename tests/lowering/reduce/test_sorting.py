@@ -109,6 +109,7 @@ CUMULATIVE = [
     Row("cumsum-zero-dim", lambda x: x.cumsum(0), f32(), opsets=FEW),
     Row("cumsum-double", lambda x: x.cumsum(0), f64(5), opsets=FEW),
     Row("cumprod", lambda x: x.cumprod(1), f32(3, 4), opsets=(9, 13, 20, 26)),
+    Row("vander", lambda x: torch.vander(x, 4), f32(3), opsets=(9, 20, 26), dynamic="batch"),
     Row("cumprod-dynamic", lambda x: x.cumprod(0), f32(3, 4), dynamic=BOTH),
     Row("cumprod-int", lambda x: x.cumprod(0), i32(5), opsets=FEW),
     Row("logcumsumexp", lambda x: x.logcumsumexp(1), values([[1.0, 100.0, -100.0], [-INF, -INF, 2.0]])),

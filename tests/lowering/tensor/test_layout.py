@@ -320,6 +320,7 @@ PARTS = [
     ),
     Row("unsafe-chunk", lambda x: torch.unsafe_chunk(x, 2, 1), f32(2, 4)),
     Row("tensor-split", lambda x: torch.tensor_split(x, 3), f32(7, 2), trap="the first pieces are the longer ones"),
+    Row("tensor-split-at", lambda x, at: torch.tensor_split(x, at), f32(7, 2), values([2, 5], torch.int64)),
     Row("tensor-split-indices", lambda x: torch.tensor_split(x, (1, 4), 1), f32(2, 6), dynamic="batch"),
     Row("tensor-split-negative", lambda x: torch.tensor_split(x, (1, -2)), f32(6), dynamic="batch", routes=TRACE),
     Row("hsplit", lambda x: torch.hsplit(x, 2), f32(2, 4), dynamic="batch"),
@@ -331,7 +332,8 @@ PARTS = [
     Row("unbind", lambda x: x.unbind(1), f32(2, 3), dynamic="batch"),
     Row("unbind-negative-axis", lambda x: torch.unbind(x, -1), i64(2, 3)),
     Row("size", lambda x: x * x.size(-1) + x.size(0), f32(2, 3), dynamic=ROW_AND_COLUMN),
-    Row("numel", lambda x: x / x.numel(), f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("export",)),
+    Row("numel", lambda x: x / x.numel(), f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("script", "export")),
+    Row("no-elements-known", lambda x: x + torch.ops.aten._efficientzerotensor([2, 3]), f32(2, 3), routes=("trace",)),
     Row("sym-size", lambda x: x + torch.ops.aten.sym_size.int(x, 0), f32(2, 3), routes=("export",), dynamic="batch"),
     Row("shape-as-tensor", torch._shape_as_tensor, f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("trace",)),
     Row(
