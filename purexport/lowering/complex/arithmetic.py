@@ -105,9 +105,9 @@ def size_int(op: Emitter, self: Pair, dim: int) -> Any:
     return op.dim(self.real, dim)
 
 
-@lower_complex("aten::numel", "aten::sym_numel")
+@lower_complex("aten::sym_numel")
 def numel(op: Emitter, self: Pair) -> Any:
-    """aten::numel(Tensor self) -> int"""
+    """aten::sym_numel(Tensor self) -> SymInt"""
     return layout.numel(op, self.real)
 
 

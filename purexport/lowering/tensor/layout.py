@@ -241,9 +241,9 @@ def sym_stride(op: Emitter, self: Value, dim: int) -> Any:
     return found
 
 
-@lower("aten::numel", "aten::sym_numel")
+@lower("aten::sym_numel")
 def numel(op: Emitter, self: Value) -> Any:
-    """aten::numel(Tensor self) -> int"""
+    """aten::sym_numel(Tensor self) -> SymInt"""
     return op.known(op.ReduceProd(op.shape(self), keepdims=0))
 
 
