@@ -291,7 +291,7 @@ LATER = [
 SIZES = [
     Row("sizes", lambda z: z * z.shape[0] + z.size(1), c64(2, 3), dynamic="batch"),
     Row("numel-static", lambda z: z * z.numel(), c64(2, 3)),
-    Row("numel", lambda z: z * z.numel(), c64(2, 3), dynamic="batch", routes=["script", "export"]),
+    Row("numel", lambda z: z * z.numel(), c64(2, 3), dynamic="batch", routes=["export"]),
     Row("reshape-dynamic", lambda z: z.reshape(z.shape[0], -1, 2).flatten(0, 1), c64(2, 3, 4), dynamic="batch"),
     Row("cat-dynamic", lambda z: torch.cat([z, z * 2]), c64(2, 3), dynamic="batch"),
     Row("expand-dynamic", lambda z: z[:1].expand(z.shape[0], -1) + z, c64(2, 3), dynamic="batch"),

@@ -332,7 +332,7 @@ PARTS = [
     Row("unbind", lambda x: x.unbind(1), f32(2, 3), dynamic="batch"),
     Row("unbind-negative-axis", lambda x: torch.unbind(x, -1), i64(2, 3)),
     Row("size", lambda x: x * x.size(-1) + x.size(0), f32(2, 3), dynamic=ROW_AND_COLUMN),
-    Row("numel", lambda x: x / x.numel(), f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("script", "export")),
+    Row("numel", lambda x: x / x.numel(), f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("export",)),
     Row("no-elements-known", lambda x: x + torch.ops.aten._efficientzerotensor([2, 3]), f32(2, 3), routes=("trace",)),
     Row("sym-size", lambda x: x + torch.ops.aten.sym_size.int(x, 0), f32(2, 3), routes=("export",), dynamic="batch"),
     Row("shape-as-tensor", torch._shape_as_tensor, f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("trace",)),
