@@ -1,9 +1,8 @@
 """One export at a time.
 
-torch's own capture is not thread-safe: the tracer's table of module scopes, the warnings filter, the switch of the
-fused attention and everything that torch.export patches belong to the process.  So an export holds one lock for the
-whole process.  The lock is reentrant, for an export inside an export.  Only exports wait; models that run in other
-threads do not.
+torch's own capture is not thread-safe: the warnings filter, the switch of the fused attention, and everything that
+torch.export and our own patches replace belong to the process.  So an export holds one lock for the whole process.  The
+lock is reentrant, for an export inside an export.  Only exports wait; models that run in other threads do not.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ While `recording` is on, applying such a Function calls our own operator `purexp
 runs the Function's `forward`, both as its kernel and as its shape function.  A trace and torch.export record that one
 call.  The lowering asks `AutogradFunctions` for the class and the arguments of its `key`.
 
-A Function without one is traced by torch. torch's tracer loses its place where such a Function is given a module and
-calls it, so then `forward` is called as a plain function.
+What a Function without one calls is recorded.
 
 Invariant: only the thread that records is affected.
 """

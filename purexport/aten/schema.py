@@ -218,7 +218,7 @@ def bind(target: str, args: Sequence[Arg], kwargs: Mapping[str, Arg]) -> dict[st
 
 
 def is_wrapped_number(tensor: torch.Tensor) -> bool:
-    """True for a literal that the tracer wrapped in a tensor: torch marks it, and type promotion shows the mark."""
+    """True for a literal that was wrapped in a tensor: torch marks it, and type promotion shows the mark."""
     if tensor.dim() or tensor.dtype not in (torch.int64, torch.float64, torch.complex128, torch.bool):
         return False
     if tensor.dtype is torch.int64:

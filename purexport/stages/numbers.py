@@ -59,7 +59,7 @@ def with_numbers(run: Run, stages: Stages[T]) -> tuple[Run, T, list[str]]:
 def _with_numbers_seen(run: Run, declared: Run, remarks: list[str]) -> Run:
     """The run with the numbers that varied in observed calls among its constants, if no input stands for them.
 
-    So a call of the file with another number is refused, also where the tracer sees no effect of it: a loop in Python
+    So a call of the file with another number is refused, also where the capture sees no effect of it: a loop in Python
     ran for the example's.
     """
     tree = apart(run.arguments)

@@ -1,6 +1,6 @@
 """Lets a capture record `int(x.shape[2] * 0.5)`, `float(x.shape[2])` and `len(x)`, in the modules that ask for it.
 
-Under the tracer a size is a tensor, but what `int`, `float` and `len` give is a number, whatever the tensor says.  So
+A size is a symbol there, but what `int`, `float` and `len` give is a number, whatever the symbol says.  So
 these names stand for others for a while, in the namespaces of such modules alone.  There they are what they
 were in all but the call: a class in `isinstance`, equal to the original, with its attributes.
 """

@@ -1,4 +1,4 @@
-"""Source lines: those that torch's tracer records for its nodes, and the one that is running."""
+"""Source lines that torch's tracer recorded for the nodes of a traced script."""
 
 from __future__ import annotations
 

@@ -72,8 +72,7 @@ class NumbersHeldError(Exception):
 class Captured:
     """The graph, the dynamic axes by input name, the route that produced the graph, and the reason for that route.
 
-    `notes` are for the report alone: the tracer's own warnings, which were shown already, and comparisons of sizes
-    that other sizes did not change.  `remarks` are ours and become warnings.
+    `notes` are for the report alone.  `remarks` are ours and become warnings.
     `types_hold_for_all_sizes` is False where the types in the graph are those of the example, with numbers as sizes
     also on dynamic axes.  `scripted` is True when a script was interpreted, on its own or called from a trace.
     `enlarged` is True when axes of the example have fewer than two elements, and more in the types of the graph.

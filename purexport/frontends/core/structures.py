@@ -126,7 +126,7 @@ def is_number(item: Any) -> bool:
 
 
 def number_tensor(number: bool | int | float) -> torch.Tensor:
-    """A number as torch's tracer takes it: int64, float64 or bool, without axes."""
+    """A number as a tensor that becomes an input: int64, float64 or bool, without axes."""
     return torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None)
 
 
